@@ -1,0 +1,122 @@
+// The C interface: each function is guard(...) around one call.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "attune/attune.h"
+#include "core/error.hpp"
+#include "dispatch/context.hpp"
+
+struct attune_context final : attune::Context {
+  using Context::Context;
+};
+
+namespace attune {
+namespace {
+
+// The sentence of this thread's last failure. A fixed buffer: reporting an error must not need memory.
+thread_local char last_error[1024] = "";
+
+attune_status report(attune_status status, const char* text) {
+  std::strncpy(last_error, text, sizeof last_error - 1);
+  return status;
+}
+
+template <typename Call>
+attune_status guard(Call&& call) {
+  try {
+    call();
+    return ATTUNE_OK;
+  } catch (const Error& error) {
+    return report(error.status, error.what());
+  } catch (const std::bad_alloc&) {
+    return report(ATTUNE_OUT_OF_MEMORY, "out of host memory");
+  } catch (const std::exception& error) {
+    return report(ATTUNE_INTERNAL_ERROR, error.what());
+  } catch (...) {
+    return report(ATTUNE_INTERNAL_ERROR, "an exception of unknown type");
+  }
+}
+
+template <typename T>
+T& required(T* pointer, const char* name) {
+  if (pointer == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{} is NULL", name);
+  return *pointer;
+}
+
+// Accepts the struct of an older header (shorter: the missing fields are 0) and of a newer one, as long as the
+// fields this library does not know are 0.
+template <typename T>
+T versioned(const T* pointer, const char* name) {
+  const uint32_t size = required(pointer, name).struct_size;
+  constexpr uint32_t smallest = 8;
+  if (size < smallest || size > 4096)
+    fail(ATTUNE_INVALID_ARGUMENT, "{}->struct_size is {}; it must be sizeof(*{}), {} in this version", name, size, name,
+         sizeof(T));
+  const char* bytes = reinterpret_cast<const char*>(pointer);
+  for (uint32_t i = sizeof(T); i < size; ++i)
+    if (bytes[i] != 0)
+      fail(ATTUNE_INVALID_ARGUMENT, "{}: byte {} is set, which this version of the library ({}) does not know", name, i,
+           ATTUNE_ABI_VERSION);
+  T copy{};
+  std::memcpy(&copy, pointer, std::min<size_t>(size, sizeof(T)));
+  copy.struct_size = sizeof(T);
+  return copy;
+}
+
+}  // namespace
+}  // namespace attune
+
+using attune::guard;
+using attune::required;
+using attune::versioned;
+
+attune_status attune_create(const attune_options* options, attune_context** context) {
+  return guard([&] {
+    required(context, "context") = nullptr;
+    *context = new attune_context(options == nullptr ? attune_options{} : versioned(options, "options"));
+  });
+}
+
+void attune_destroy(attune_context* context) { delete context; }
+
+attune_status attune_prepare(attune_context* context, const attune_forward_desc* desc) {
+  return guard([&] { required(context, "context").plan_for(versioned(desc, "desc")); });
+}
+
+attune_status attune_workspace_bytes(attune_context* context, const attune_forward_desc* desc, uint64_t* bytes) {
+  return guard([&] {
+    required(bytes, "bytes") = required(context, "context").plan_for(versioned(desc, "desc")).workspace_bytes();
+  });
+}
+
+attune_status attune_forward(attune_context* context, const attune_forward_desc* desc, const attune_forward_args* args,
+                             void* stream) {
+  return guard([&] {
+    required(context, "context").forward(versioned(desc, "desc"), versioned(args, "args"), stream);
+  });
+}
+
+attune_status attune_merge(attune_context* context, const attune_merge_desc* desc, const attune_merge_args* args,
+                           void* stream) {
+  return guard([&] {
+    required(context, "context").merge(versioned(desc, "desc"), versioned(args, "args"), stream);
+  });
+}
+
+attune_status attune_explain(attune_context* context, const attune_forward_desc* desc, char* buffer, size_t capacity,
+                             size_t* length) {
+  return guard([&] {
+    if (buffer == nullptr && capacity != 0)
+      attune::fail(ATTUNE_INVALID_ARGUMENT, "buffer is NULL but capacity is {}", capacity);
+    const std::string text = required(context, "context").explain(versioned(desc, "desc"));
+    if (length != nullptr) *length = text.size();
+    if (capacity == 0) return;
+    const size_t copied = std::min(capacity - 1, text.size());
+    std::memcpy(buffer, text.data(), copied);
+    buffer[copied] = '\0';
+  });
+}
+
+const char* attune_last_error(void) { return attune::last_error; }
+uint32_t attune_abi_version(void) { return ATTUNE_ABI_VERSION; }

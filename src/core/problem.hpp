@@ -1,0 +1,85 @@
+// A Problem is what a call asks: shapes, strides, dtypes, mask, scale, features. It says nothing of how.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "attune/attune.h"
+
+namespace attune {
+
+enum class Dtype : int32_t { f16 = ATTUNE_F16, bf16 = ATTUNE_BF16, f32 = ATTUNE_F32 };
+enum class Causal : int32_t {
+  none = ATTUNE_CAUSAL_NONE,
+  top_left = ATTUNE_CAUSAL_TOP_LEFT,
+  bottom_right = ATTUNE_CAUSAL_BOTTOM_RIGHT,
+};
+enum class DeviceKind : int32_t { cpu = ATTUNE_CPU, cuda = ATTUNE_CUDA };
+
+constexpr int64_t max_head_dim = 512;
+constexpr int64_t unbounded = -1;
+
+constexpr int64_t bytes_of(Dtype dtype) { return dtype == Dtype::f32 ? 4 : 2; }
+std::string_view name_of(Dtype dtype);
+std::string_view name_of(Causal causal);
+
+// Trivially copyable, without padding: a Problem is compared and hashed by its bytes.
+struct Problem {
+  DeviceKind device_kind = DeviceKind::cpu;
+  int32_t device_index = 0;
+  uint32_t features = 0;  // attune_features
+  Dtype dtype = Dtype::f16;
+  Dtype bias_dtype = Dtype::f16;
+  Causal causal = Causal::none;
+
+  int64_t batch = 0, heads_q = 0, heads_kv = 0, seq_q = 0, seq_k = 0, dim_qk = 0, dim_v = 0;
+  int64_t total_q = 0, total_k = 0;
+  attune_strides q{}, k{}, v{}, o{}, lse{};
+  attune_score_strides bias{}, mask{};
+  int64_t window_left = unbounded, window_right = unbounded;
+  float scale = 1;
+  float softcap = 0;  // 0: none
+
+  bool has(attune_features feature) const { return (features & feature) != 0; }
+  bool packed() const { return has(ATTUNE_PACKED); }
+  int64_t group() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }
+  bool empty() const { return batch == 0 || heads_q == 0 || (packed() ? total_q : seq_q) == 0; }
+
+  bool operator==(const Problem& other) const;
+  uint64_t hash() const;
+};
+static_assert(std::is_trivially_copyable_v<Problem>);
+static_assert(sizeof(Problem) == 6 * 4 + 9 * 8 + 5 * 24 + 2 * 32 + 2 * 8 + 2 * 4, "Problem has padding");
+
+// Checks the descriptor against the contract (validate.cpp) and resolves its defaults.
+Problem problem_from(const attune_forward_desc& desc);
+attune_forward_desc desc_from(const Problem& problem);
+
+// Checks that every pointer the problem needs is there and aligned to its element.
+void check_args(const Problem& problem, const attune_forward_args& args, uint64_t workspace_bytes);
+void check_merge(const attune_merge_desc& desc, const attune_merge_args& args);
+
+// The two kinds of storage the text form knows.
+enum class Layout { bshd, bhsd };
+
+// Sets contiguous strides for every tensor of the problem; bias and mask dimensions of length 1 broadcast.
+struct ScoreShape {
+  bool batch = true, head = true, query = true, key = true;  // false: broadcast
+};
+void set_contiguous(Problem& problem, Layout layout, ScoreShape bias = {}, ScoreShape mask = {});
+
+// `fwd b1 h8/8 q512 k512 d64 f16 causal-br`; see docs/problems.md for the grammar. parse() throws
+// ATTUNE_INVALID_ARGUMENT naming the word it did not understand. Strides print as bshd or bhsd, and any
+// others as `strided`, which does not parse.
+std::string to_string(const Problem& problem);
+Problem parse_problem(std::string_view text);
+
+// Useful work, the only place where it is counted: a score costs 2*dim_qk + 2*dim_v operations, and only
+// visible scores count (window and causal exactly; bias, boolean masks and device-side lengths as if full).
+double visible_scores(const Problem& problem);
+double useful_flops(const Problem& problem);
+double compulsory_bytes(const Problem& problem);
+
+}  // namespace attune

@@ -1,0 +1,57 @@
+// Which keys a row sees by causality and window: the one formula, used by every host-side kernel.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/problem.hpp"
+
+namespace attune {
+
+struct KeyRange {
+  int64_t begin = 0, end = 0;  // end <= begin: none
+};
+
+// Row `row` of a sequence with seq_q rows and seq_k keys.
+inline KeyRange visible_keys(const Problem& problem, int64_t row, int64_t seq_q, int64_t seq_k) {
+  const int64_t diagonal = problem.causal == Causal::top_left ? row : row + seq_k - seq_q;
+  KeyRange range{0, seq_k};
+  if (problem.causal != Causal::none) range.end = std::min(range.end, diagonal + 1);
+  if (problem.window_right != unbounded) range.end = std::min(range.end, diagonal + problem.window_right + 1);
+  if (problem.window_left != unbounded) range.begin = std::max(range.begin, diagonal - problem.window_left);
+  range.begin = std::min(range.begin, seq_k);
+  range.end = std::max<int64_t>(range.end, 0);
+  return range;
+}
+
+// The rows and keys of one batch entry, after packing and used lengths.
+struct Sequence {
+  int64_t first_row_q = 0, first_row_k = 0;  // offset of the sequence, in rows
+  int64_t seq_q = 0, seq_k = 0;              // rows and keys in use
+  int64_t stored_q = 0;                      // rows that exist, in use or not
+};
+
+// Rows past `seq_q` up to `stored_q` are not in use: they see no key (output 0, LSE -inf). Device-side
+// lengths are data, so they are clamped to what the descriptor promises instead of trusted.
+inline Sequence sequence_of(const Problem& problem, const attune_forward_args& args, int64_t b) {
+  Sequence s;
+  if (problem.packed()) {
+    const auto clamp_q = [&](int64_t x) { return std::clamp<int64_t>(x, 0, problem.total_q); };
+    const auto clamp_k = [&](int64_t x) { return std::clamp<int64_t>(x, 0, problem.total_k); };
+    s.first_row_q = clamp_q(args.cu_seqlens_q[b]);
+    s.first_row_k = clamp_k(args.cu_seqlens_k[b]);
+    s.stored_q = std::min(clamp_q(args.cu_seqlens_q[b + 1]) - s.first_row_q, problem.seq_q);
+    s.seq_k = std::min(clamp_k(args.cu_seqlens_k[b + 1]) - s.first_row_k, problem.seq_k);
+  } else {
+    s.stored_q = problem.seq_q;
+    s.seq_k = problem.seq_k;
+  }
+  s.stored_q = std::max<int64_t>(s.stored_q, 0);
+  s.seq_k = std::max<int64_t>(s.seq_k, 0);
+  s.seq_q = s.stored_q;
+  if (problem.has(ATTUNE_USED_Q)) s.seq_q = std::clamp<int64_t>(args.used_q[b], 0, s.seq_q);
+  if (problem.has(ATTUNE_USED_K)) s.seq_k = std::clamp<int64_t>(args.used_k[b], 0, s.seq_k);
+  return s;
+}
+
+}  // namespace attune

@@ -1,0 +1,68 @@
+// What a kernel is to the rest of the library, and the registry that lists them all.
+//
+// A kernel registers itself with one namespace-scope `const Registration<MyKernel> registration;` in its own
+// .cpp. Selection, forcing, tests, the lab and Python iterate the registry: a new kernel needs no edit there.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/problem.hpp"
+
+namespace attune {
+
+class Context;  // dispatch/context.hpp: threads, devices, the store
+
+class Plan;
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+
+  virtual std::string_view name() const = 0;  // "cpu/portable", "any/fwd", "sm90/fwd"
+  virtual DeviceKind device_kind() const = 0;
+
+  // Kernels that exist to be compared with (references, unfused baselines) are reached only by force.
+  virtual bool selectable() const { return true; }
+
+  // Why this kernel cannot serve the problem here, as a clause ("head dim 80 is not 64, 128 or 256"), or "".
+  virtual std::string refusal(const Problem& problem, const Context& context) const = 0;
+
+  // Predicted run time: the selection takes the smallest. Only the order matters.
+  virtual double predicted_seconds(const Problem& problem, const Context& context) const = 0;
+
+  // Everything that can be done before the tensors are known. Called once per problem and context.
+  virtual std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const = 0;
+};
+
+// Immutable once made; run() may be called from many threads at once.
+class Plan {
+ public:
+  Plan(const Kernel& kernel, const Problem& problem) : kernel(kernel), problem(problem) {}
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  virtual ~Plan() = default;
+
+  virtual void run(const attune_forward_args& args, void* stream) const = 0;
+  virtual uint64_t workspace_bytes() const { return 0; }
+  // What the kernel would like a reader to know: tiles, grid, shared memory, where the cubin came from.
+  virtual std::string describe() const { return {}; }
+
+  const Kernel& kernel;
+  const Problem problem;
+};
+
+// Sorted by name.
+const std::vector<const Kernel*>& kernels();
+const Kernel* find_kernel(std::string_view name);  // nullptr if there is none
+
+void register_kernel(std::unique_ptr<const Kernel> kernel);
+
+template <typename K>
+struct Registration {
+  Registration() { register_kernel(std::make_unique<const K>()); }
+};
+
+}  // namespace attune

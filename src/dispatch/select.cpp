@@ -1,0 +1,55 @@
+#include "dispatch/select.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace attune {
+
+Selection select(const Problem& problem, const Context& context, std::string_view forced) {
+  Selection selection;
+  for (const Kernel* kernel : kernels()) {
+    if (kernel->device_kind() != problem.device_kind) continue;
+    if (forced.empty() ? !kernel->selectable() : kernel->name() != forced) continue;
+    Candidate candidate{kernel, 0, kernel->refusal(problem, context)};
+    if (candidate.refusal.empty()) candidate.predicted_seconds = kernel->predicted_seconds(problem, context);
+    selection.candidates.push_back(std::move(candidate));
+  }
+  std::ranges::stable_sort(selection.candidates, [](const Candidate& a, const Candidate& b) {
+    if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
+    return a.predicted_seconds < b.predicted_seconds;
+  });
+
+  const auto& all = selection.candidates;
+  const auto able = std::ranges::count_if(all, [](const Candidate& c) { return c.refusal.empty(); });
+  if (able == 0) {
+    selection.why = all.empty() ? fmt::format("no kernel named '{}' for this device", forced) : "no kernel can take it";
+    for (const Candidate& c : all) selection.why += fmt::format("; {}: {}", c.kernel->name(), c.refusal);
+    return selection;
+  }
+  selection.chosen = all[0].kernel;
+  if (able > 1) selection.runner_up = all[1].kernel;
+  if (!forced.empty()) {
+    selection.why = "forced";
+  } else if (able == 1) {
+    selection.why = "the only kernel that can take it";
+  } else {
+    selection.why = fmt::format("predicted {:.3g} us, {} {:.3g} us", all[0].predicted_seconds * 1e6,
+                                all[1].kernel->name(), all[1].predicted_seconds * 1e6);
+  }
+  return selection;
+}
+
+std::string to_string(const Selection& selection) {
+  std::string text =
+      fmt::format("kernel: {}\nwhy: {}\n", selection.chosen ? selection.chosen->name() : "none", selection.why);
+  for (const Candidate& c : selection.candidates) {
+    if (c.refusal.empty())
+      text += fmt::format("candidate: {} predicted {:.3g} us\n", c.kernel->name(), c.predicted_seconds * 1e6);
+    else
+      text += fmt::format("candidate: {} cannot: {}\n", c.kernel->name(), c.refusal);
+  }
+  return text;
+}
+
+}  // namespace attune

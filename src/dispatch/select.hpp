@@ -1,0 +1,29 @@
+// Chooses the kernel for a problem, and can say why.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dispatch/kernel.hpp"
+
+namespace attune {
+
+struct Candidate {
+  const Kernel* kernel = nullptr;
+  double predicted_seconds = 0;  // meaningless if refused
+  std::string refusal;           // "" if it could run
+};
+
+struct Selection {
+  const Kernel* chosen = nullptr;     // nullptr: no kernel can; `why` says what each one lacks
+  const Kernel* runner_up = nullptr;  // nullptr: there was no other
+  std::string why;
+  std::vector<Candidate> candidates;  // every kernel of the device, best first, refusals last
+};
+
+// `forced`: "" or the only kernel allowed.
+Selection select(const Problem& problem, const Context& context, std::string_view forced);
+
+std::string to_string(const Selection& selection);
+
+}  // namespace attune
