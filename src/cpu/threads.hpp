@@ -1,32 +1,70 @@
-// Threads for the CPU kernels: the library's own pool, or whatever the host lends through parallel_for.
+// Threads for the CPU kernels: the library's own pool, or whatever the host lends through parallel_for; and the
+// working memory of the bodies that run on them.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "attune/attune.h"
 
 namespace attune::cpu {
 
+class Crew;  // the worker threads; threads.cpp
+
 class Threads {
  public:
+  // The pool has options.threads threads, otherwise as many as ATTUNE_THREADS says, otherwise one per CPU the
+  // process may run on. No thread is started before the first parallel_for that has use for it.
   explicit Threads(const attune_options& options);
   ~Threads();
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
   // body(i) once for each i of 0..count-1, in any order; returns when all are done. The first exception thrown
-  // by a body is rethrown here.
+  // by a body is rethrown here, and bodies not yet begun may then be left out. May be called from many threads at
+  // once. Called from inside a body it runs on that thread alone.
   void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
 
-  int size() const;  // how many bodies may run at once
+  int size() const { return size_; }  // how many bodies may run at once
+
+  // Working memory, 64-byte aligned, contents undefined; goes back when the Scratch dies. Kept between calls, because
+  // fresh pages cost more than a small problem.
+  class Scratch;
+  Scratch scratch(size_t bytes);
 
  private:
-  class Pool;
+  struct Block {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+
+  Crew& crew();
+  void give_back(Block block) noexcept;
+
   attune_parallel_for lent_ = nullptr;
   void* lent_user_ = nullptr;
-  std::unique_ptr<Pool> pool_;
+  int size_ = 1;
+  std::atomic<Crew*> crew_{nullptr};
+  std::mutex blocks_mutex_;
+  std::vector<Block> blocks_;
+};
+
+class Threads::Scratch {
+ public:
+  Scratch(Threads& owner, Block block) : owner_(owner), block_(block) {}
+  ~Scratch() { owner_.give_back(block_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  void* data() const { return block_.data; }
+
+ private:
+  Threads& owner_;
+  Block block_;
 };
 
 }  // namespace attune::cpu

@@ -1,0 +1,299 @@
+// The thread pool. A call of parallel_for takes one of a few slots, opens it and works in it itself; idle workers
+// enter open slots and draw indices until they run out. A worker with nothing to do spins for a moment, since the
+// next call often follows at once, and then sleeps in the kernel.
+#include "cpu/threads.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace attune::cpu {
+namespace {
+
+constexpr int max_threads = 4096;
+constexpr auto spin_time = std::chrono::microseconds(30);
+
+// Set while this thread runs a body: a nested parallel_for then stays on the thread.
+thread_local bool inside_body = false;
+
+class InsideBody {
+ public:
+  InsideBody() : before_(inside_body) { inside_body = true; }
+  ~InsideBody() { inside_body = before_; }
+
+ private:
+  bool before_;
+};
+
+// fork() leaves the child without workers. Counting forks lets it notice for the price of one load.
+std::atomic<uint64_t> forks{0};
+
+void count_forks() {
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+}
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Waits until `value` is no longer `old`: spinning first, then asleep.
+void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
+  const auto deadline = std::chrono::steady_clock::now() + spin_time;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (value.load(std::memory_order_acquire) != old) return;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  value.wait(old, std::memory_order_acquire);
+}
+
+int usable_cpus() {
+  // The set must be as large as the kernel's, which may know more CPUs than a cpu_set_t holds.
+  for (int cpus = 1024; cpus <= (1 << 20); cpus *= 4) {
+    cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(cpus));
+    if (set == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
+    const int usable = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (usable > 0) return usable;
+  }
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+int threads_from_environment() {
+  const char* text = std::getenv("ATTUNE_THREADS");
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  if (*end != '\0' || value < 1 || value > max_threads)
+    fail(ATTUNE_INVALID_ARGUMENT, "environment variable ATTUNE_THREADS is '{}'; it must be 1..{}", text, max_threads);
+  return static_cast<int>(value);
+}
+
+// One parallel_for in progress: the indices not yet drawn, and the first exception.
+struct Loop {
+  const std::function<void(int64_t)>* body = nullptr;
+  int64_t count = 0;
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;  // written by the one that sets `failed`, read after all have left
+
+  void begin(int64_t new_count, const std::function<void(int64_t)>& new_body) {
+    body = &new_body;
+    count = new_count;
+    next.store(0, std::memory_order_relaxed);
+    failed.store(false, std::memory_order_relaxed);
+    error = nullptr;
+  }
+
+  void call(int64_t index) noexcept {
+    const InsideBody inside;
+    try {
+      (*body)(index);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+      next.store(count, std::memory_order_relaxed);
+    }
+  }
+
+  void draw() noexcept {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) call(i);
+  }
+
+  void rethrow() {
+    if (error) std::rethrow_exception(std::exchange(error, nullptr));
+  }
+};
+
+}  // namespace
+
+class Crew {
+ public:
+  explicit Crew(int workers) {
+    count_forks();
+    forks_ = forks.load(std::memory_order_relaxed);
+    // Signals are for the host's threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      for (int i = 0; i < workers; ++i) workers_.emplace_back([this, i] { work(static_cast<size_t>(i)); });
+    } catch (const std::system_error&) {
+      // The system gives no more threads. Those that started suffice: results do not depend on their number.
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  ~Crew() {
+    stop_.store(true, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+
+  // False in a child of the process that made the crew: its threads do not exist here.
+  bool lives_here() const { return forks_ == forks.load(std::memory_order_relaxed); }
+
+  // False if every slot is taken by other callers, who then keep the workers busy anyway.
+  bool run(int64_t count, const std::function<void(int64_t)>& body) {
+    for (Slot& slot : slots_) {
+      if (slot.taken.exchange(true, std::memory_order_acquire)) continue;
+      slot.loop.begin(count, body);
+      slot.state.fetch_or(Slot::open, std::memory_order_release);
+      call_workers(count - 1);
+      slot.loop.draw();
+      // Every index is drawn, and by someone inside: when the last one has left, all are done.
+      slot.state.fetch_and(~Slot::open, std::memory_order_acq_rel);
+      for (uint32_t inside; (inside = slot.state.load(std::memory_order_acquire)) != 0;) wait_while(slot.state, inside);
+      const std::exception_ptr error = std::exchange(slot.loop.error, nullptr);
+      slot.taken.store(false, std::memory_order_release);
+      if (error) std::rethrow_exception(error);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  struct alignas(64) Slot {
+    static constexpr uint32_t open = 1u << 31;
+    std::atomic<bool> taken{false};
+    std::atomic<uint32_t> state{0};  // `open`, plus how many workers are inside
+    Loop loop;                       // touched by workers only while they are inside an open slot
+  };
+
+  void call_workers(int64_t wanted) {
+    epoch_.fetch_add(1, std::memory_order_release);
+    if (wanted >= static_cast<int64_t>(workers_.size())) {
+      epoch_.notify_all();
+    } else {
+      for (int64_t i = 0; i < wanted; ++i) epoch_.notify_one();
+    }
+  }
+
+  void work(size_t index) {
+    for (;;) {
+      const uint32_t epoch = epoch_.load(std::memory_order_acquire);
+      if (stop_.load(std::memory_order_relaxed)) return;
+      bool worked = false;
+      // Workers begin at different slots, so that callers at the same time share them.
+      for (size_t i = 0; i < slots_.size(); ++i) worked |= enter(slots_[(index + i) % slots_.size()]);
+      if (!worked) wait_while(epoch_, epoch);
+    }
+  }
+
+  static bool enter(Slot& slot) {
+    if ((slot.state.load(std::memory_order_relaxed) & Slot::open) == 0) return false;
+    const bool is_open = (slot.state.fetch_add(1, std::memory_order_acquire) & Slot::open) != 0;
+    const bool has_work = is_open && slot.loop.next.load(std::memory_order_relaxed) < slot.loop.count;
+    if (has_work) slot.loop.draw();
+    if (slot.state.fetch_sub(1, std::memory_order_release) == 1) slot.state.notify_one();
+    return has_work;
+  }
+
+  uint64_t forks_ = 0;
+  std::atomic<uint32_t> epoch_{0};  // grows with every opened slot: what idle workers watch
+  std::atomic<bool> stop_{false};
+  std::array<Slot, 4> slots_;
+  std::vector<std::thread> workers_;
+};
+
+Threads::Threads(const attune_options& options) : lent_(options.parallel_for), lent_user_(options.parallel_for_user) {
+  if (options.threads < 0 || options.threads > max_threads)
+    fail(ATTUNE_INVALID_ARGUMENT, "options.threads is {}; it must be 0 (one per usable CPU) or 1..{}", options.threads,
+         max_threads);
+  size_ = options.threads;
+  if (size_ == 0) size_ = threads_from_environment();
+  if (size_ == 0) size_ = std::min(usable_cpus(), max_threads);
+}
+
+Threads::~Threads() {
+  Crew* crew = crew_.load();
+  if (crew != nullptr && crew->lives_here()) delete crew;  // otherwise there are no threads to join: it is leaked
+  for (const Block& block : blocks_) ::operator delete(block.data, std::align_val_t{64});
+}
+
+Crew& Threads::crew() {
+  Crew* current = crew_.load(std::memory_order_acquire);
+  while (current == nullptr || !current->lives_here()) {
+    Crew* fresh = new Crew(size_ - 1);
+    if (crew_.compare_exchange_strong(current, fresh, std::memory_order_acq_rel)) return *fresh;
+    delete fresh;
+  }
+  return *current;
+}
+
+void Threads::parallel_for(int64_t count, const std::function<void(int64_t)>& body) {
+  if (count <= 0) return;
+  if (count > 1 && !inside_body) {
+    if (lent_ != nullptr) {
+      Loop loop;
+      loop.begin(count, body);
+      lent_(
+          lent_user_, count,
+          [](void* context, int64_t index) {
+            Loop& lent_loop = *static_cast<Loop*>(context);
+            if (!lent_loop.failed.load(std::memory_order_relaxed)) lent_loop.call(index);
+          },
+          &loop);
+      loop.rethrow();
+      return;
+    }
+    if (size_ > 1 && crew().run(count, body)) return;
+  }
+  const InsideBody inside;
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
+Threads::Scratch Threads::scratch(size_t bytes) {
+  {
+    const std::lock_guard lock(blocks_mutex_);
+    const auto fits = [&](const Block& block) { return block.bytes >= bytes; };
+    const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(), fits);
+    if (found != blocks_.rend()) {
+      const Block block = *found;
+      *found = blocks_.back();
+      blocks_.pop_back();
+      return {*this, block};
+    }
+  }
+  return {*this, Block{::operator new(bytes, std::align_val_t{64}), bytes}};
+}
+
+void Threads::give_back(Block block) noexcept {
+  // Enough for every thread to have its own, with some left for results between two loops.
+  const size_t kept = static_cast<size_t>(size_) + 4;
+  try {
+    const std::lock_guard lock(blocks_mutex_);
+    if (blocks_.size() < kept) {
+      blocks_.push_back(block);
+      return;
+    }
+    // Larger blocks serve more calls.
+    const auto smallest = std::min_element(blocks_.begin(), blocks_.end(),
+                                           [](const Block& a, const Block& b) { return a.bytes < b.bytes; });
+    if (smallest->bytes < block.bytes) std::swap(*smallest, block);
+  } catch (...) {  // no memory for the list
+  }
+  ::operator delete(block.data, std::align_val_t{64});
+}
+
+}  // namespace attune::cpu
