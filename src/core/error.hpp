@@ -12,7 +12,7 @@ namespace attune {
 
 class Error : public std::runtime_error {
  public:
-  Error(attune_status status, const std::string& text) : std::runtime_error(text), status(status) {}
+  Error(attune_status code, const std::string& text) : std::runtime_error(text), status(code) {}
   attune_status status;
 };
 

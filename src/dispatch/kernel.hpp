@@ -40,7 +40,7 @@ class Kernel {
 // Immutable once made; run() may be called from many threads at once.
 class Plan {
  public:
-  Plan(const Kernel& kernel, const Problem& problem) : kernel(kernel), problem(problem) {}
+  Plan(const Kernel& of_kernel, const Problem& of_problem) : kernel(of_kernel), problem(of_problem) {}
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   virtual ~Plan() = default;
