@@ -1,0 +1,162 @@
+#include "lab/measure/analysis.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "lab/stats/summary.hpp"
+#include "lab/stats/table.hpp"
+
+namespace attune::lab {
+namespace {
+
+constexpr std::array role_names{"baseline", "twin", "contender"};
+constexpr double clock_difference = 0.01;
+
+bool clock_known(const Recording& recording) {
+  for (const auto& round : recording.rounds)
+    for (const Sample& sample : round)
+      if (!(sample.clock_hz > 0)) return false;
+  return true;
+}
+
+template <typename Value>
+std::vector<double> round_medians(const Recording& recording, Value&& value) {
+  std::vector<double> medians, values;
+  for (const auto& round : recording.rounds) {
+    values.clear();
+    for (const Sample& sample : round) values.push_back(value(sample));
+    medians.push_back(stats::median(values));
+  }
+  return medians;
+}
+
+std::vector<double> seconds_of(const Recording& recording) {
+  return round_medians(recording, [](const Sample& sample) { return sample.seconds; });
+}
+
+std::vector<double> divide(std::vector<double> numerators, const std::vector<double>& denominators) {
+  for (size_t i = 0; i < numerators.size(); ++i) numerators[i] /= denominators[i];
+  return numerators;
+}
+
+void check(const Measurement& measurement) {
+  check(measurement.protocol);
+  const auto& recordings = measurement.recordings;
+  if (recordings.empty()) fail(ATTUNE_INVALID_ARGUMENT, "a measurement without contenders");
+  for (const Recording& recording : recordings) {
+    if ((recording.role == Role::baseline) != (&recording == &recordings.front()))
+      fail(ATTUNE_INVALID_ARGUMENT, "contender '{}' has role {}; the first one and no other is the baseline",
+           recording.name, name_of(recording.role));
+    if (static_cast<int>(recording.rounds.size()) != measurement.protocol.rounds)
+      fail(ATTUNE_INVALID_ARGUMENT, "contender '{}' has {} rounds of the protocol's {}", recording.name,
+           recording.rounds.size(), measurement.protocol.rounds);
+    for (const auto& round : recording.rounds) {
+      if (static_cast<int>(round.size()) != measurement.samples_per_round)
+        fail(ATTUNE_INVALID_ARGUMENT, "contender '{}' has a round of {} samples; every round has {}", recording.name,
+             round.size(), measurement.samples_per_round);
+      for (const Sample& sample : round)
+        if (!std::isfinite(sample.seconds) || sample.seconds <= 0)
+          fail(ATTUNE_INVALID_ARGUMENT, "contender '{}' has a sample of {} s", recording.name, sample.seconds);
+    }
+  }
+  if (std::count_if(recordings.begin(), recordings.end(), [](const auto& r) { return r.role == Role::twin; }) > 1)
+    fail(ATTUNE_INVALID_ARGUMENT, "a measurement has more than one twin of its baseline");
+}
+
+Summary summarise(const Recording& recording, uint64_t seed) {
+  Summary summary;
+  summary.name = recording.name;
+  const std::vector<double> medians = seconds_of(recording);
+  summary.seconds = stats::median(medians);
+  summary.interval = stats::bootstrap_median(medians, seed);
+  std::vector<double> all, clocks;
+  for (const auto& round : recording.rounds)
+    for (const Sample& sample : round) {
+      all.push_back(sample.seconds);
+      clocks.push_back(sample.clock_hz);
+    }
+  summary.relative_std = stats::relative_std(all);
+  summary.noisy = summary.relative_std > stats::noisy_relative_std;
+  if (clock_known(recording)) summary.clock_hz = stats::median(clocks);
+  return summary;
+}
+
+Comparison compare(const Recording& contender, const Recording& baseline, const Protocol& protocol, uint64_t seed) {
+  Comparison comparison;
+  comparison.name = contender.name;
+  comparison.ratios = divide(seconds_of(contender), seconds_of(baseline));
+  std::vector<double> cycle_ratios;
+  if (clock_known(contender) && clock_known(baseline)) {
+    const auto cycles = [](const Sample& sample) { return sample.seconds * sample.clock_hz; };
+    const auto clock = [](const Sample& sample) { return sample.clock_hz; };
+    cycle_ratios = divide(round_medians(contender, cycles), round_medians(baseline, cycles));
+    const double clocks =
+        stats::median(round_medians(contender, clock)) / stats::median(round_medians(baseline, clock));
+    comparison.clocks_differ = std::abs(clocks - 1) > clock_difference;
+  }
+  comparison.verdict = stats::judge(comparison.ratios, cycle_ratios, protocol.rule);
+  comparison.bootstrap = stats::bootstrap_median(comparison.ratios, seed);
+  comparison.sign_p = stats::sign_test(comparison.ratios);
+  return comparison;
+}
+
+NoiseFloor noise_floor(Comparison comparison, const Protocol& protocol) {
+  NoiseFloor floor;
+  const stats::Interval& interval = comparison.verdict.interval;
+  const double miss = std::max({interval.lower - 1, 1 - interval.upper, 0.0});
+  floor.fit = miss <= protocol.noise_bar;
+  floor.reason = floor.fit ? fmt::format("the A/A interval [{:.4f}, {:.4f}] holds 1 within {:g} %", interval.lower,
+                                         interval.upper, 100 * protocol.noise_bar)
+                           : fmt::format(
+                                 "two copies of the baseline differ: their interval [{:.4f}, {:.4f}] misses 1 "
+                                 "by more than {:g} %",
+                                 interval.lower, interval.upper, 100 * protocol.noise_bar);
+  floor.comparison = std::move(comparison);
+  return floor;
+}
+
+}  // namespace
+
+std::string_view name_of(Role role) { return role_names[static_cast<size_t>(role)]; }
+
+Role role_from(std::string_view name) {
+  for (size_t i = 0; i < role_names.size(); ++i)
+    if (name == role_names[i]) return static_cast<Role>(i);
+  fail(ATTUNE_INVALID_ARGUMENT, "role '{}' is none of baseline, twin, contender", name);
+}
+
+void check(const Protocol& protocol) {
+  const auto require = [](bool ok, const char* name, auto value, const char* allowed) {
+    if (!ok) fail(ATTUNE_INVALID_ARGUMENT, "protocol: {} is {}; {}", name, value, allowed);
+  };
+  require(protocol.rounds >= 1 && protocol.rounds <= 10000, "rounds", protocol.rounds, "1 to 10000 are allowed");
+  require(protocol.samples >= 1 && protocol.samples <= 10000, "samples", protocol.samples, "1 to 10000 are allowed");
+  require(protocol.sample_seconds > 0, "sample_seconds", protocol.sample_seconds, "it must be above 0");
+  require(protocol.budget_seconds >= 0, "budget_seconds", protocol.budget_seconds, "0 is none");
+  require(protocol.warm_up_batches >= 2, "warm_up_batches", protocol.warm_up_batches, "at least 2 can agree");
+  require(protocol.warm_up_agreement > 0, "warm_up_agreement", protocol.warm_up_agreement, "it must be above 0");
+  require(protocol.warm_up_seconds >= 0, "warm_up_seconds", protocol.warm_up_seconds, "it must not be negative");
+  require(protocol.noise_bar > 0, "noise_bar", protocol.noise_bar, "it must be above 0");
+}
+
+Analysis analyse(const Measurement& measurement) {
+  check(measurement);
+  const Protocol& protocol = measurement.protocol;
+  Analysis analysis;
+  const Recording& baseline = measurement.recordings.front();
+  uint64_t seed = protocol.seed;
+  for (const Recording& recording : measurement.recordings) {
+    analysis.summaries.push_back(summarise(recording, ++seed));
+    if (recording.role == Role::baseline) continue;
+    Comparison comparison = compare(recording, baseline, protocol, ++seed);
+    if (recording.role == Role::twin)
+      analysis.noise_floor = noise_floor(std::move(comparison), protocol);
+    else
+      analysis.comparisons.push_back(std::move(comparison));
+  }
+  return analysis;
+}
+
+}  // namespace attune::lab

@@ -1,0 +1,64 @@
+// The one engine behind everything in this project that prints a time: protocol v1 (docs/measuring.md).
+//
+//   Session session(protocol);
+//   session.add(std::make_unique<CpuContender>("before", ...));        // the first one is the baseline
+//   session.add_twin(std::make_unique<CpuContender>("before", ...));   // a second copy of it: the noise floor
+//   session.add(std::make_unique<CpuContender>("after", ...));
+//   Result result = session.run(progress);
+//
+// Every round measures every contender: shuffled order on the way out, the reverse on the way back, so that a slow
+// drift of the machine falls on all alike. Ratios are formed inside rounds. Every sample is kept.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lab/measure/analysis.hpp"
+#include "lab/measure/contender.hpp"
+
+namespace attune::lab {
+
+struct Progress {
+  enum class Phase { prepare, warm_up, rounds };
+  Phase phase = Phase::prepare;
+  std::string_view contender;
+  int round = 0, rounds = 0;  // round counts from 0
+  double elapsed_seconds = 0;
+  double expected_seconds = 0;  // of the whole run; 0 until the warm-up is over
+};
+// Called between batches, never inside one. May throw to end the run.
+using ProgressCallback = std::function<void(const Progress&)>;
+
+class Session {
+ public:
+  explicit Session(Protocol protocol, Clock& clock = steady_clock());
+  ~Session();
+
+  void add(std::unique_ptr<Contender> contender);
+  // A second instance of the baseline, with buffers and graphs of its own.
+  void add_twin(std::unique_ptr<Contender> twin);
+
+  Result run(const ProgressCallback& progress = {});
+
+ private:
+  struct Entry;
+
+  void warm_up(Entry& entry);
+  int affordable_samples() const;
+  void measure_round(int round);
+  void visit(Entry& entry, int round, int samples);
+  void report(Progress::Phase phase, const Entry& entry, int round = 0);
+  uint64_t next_seed();
+
+  Protocol protocol_;
+  Clock& clock_;
+  std::vector<Entry> entries_;
+  ProgressCallback progress_;
+  uint64_t seeds_drawn_ = 0;
+  int samples_per_round_ = 0;
+  const Entry* last_visited_ = nullptr;
+  double begin_ = 0, expected_seconds_ = 0;
+};
+
+}  // namespace attune::lab
