@@ -1,0 +1,289 @@
+"""Runs the tests: what `./dev test` does once everything is installed (`./dev test --help` says how to call it).
+
+Each part of the run is one function of Tests below. A failing step does not stop the run: it is a row with a failure
+in the table that closes it.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import results
+import sanitizer_log
+from results import Row
+
+REPO = Path(__file__).resolve().parent.parent
+BUILD = REPO / "build"
+LOG = BUILD / "log"
+SANITIZER_PLAN = REPO / "tests/gpu/sanitizer.toml"
+FUZZ_SECONDS = 45
+TEST_TIMEOUT = 900  # seconds for one program; a hang must not eat the whole run
+
+# A sanitizer must end the program with a message, also where the library would catch and report an exception.
+SANITIZER_OPTIONS = {
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+    "ATTUNE_TEST_BUDGET": "small",
+}
+# Which tests run under ThreadSanitizer, and which need a GPU: by a word in the name of the suite or test.
+THREAD_TEST = re.compile(r"^(?:TYPED_)?TEST(?:_[FP])?\([^)]*Thread", re.MULTILINE)
+THREAD_FILTER = "*Thread*"
+GPU_TEST = re.compile(r"Gpu")
+# Where a log begins to tell what went wrong.
+COMPLAINT = re.compile(r"error:|FAILED|ERROR: |WARNING: ThreadSanitizer|: Failure$")
+
+Env = dict[str, str] | None
+
+
+class Tests:
+    def __init__(self, folders: list[str], jobs: int):
+        self.folders = folders  # only these folders of tests/, if any are named
+        self.jobs = jobs
+        self.rows: list[Row] = []
+
+    # Parts.
+
+    def release(self) -> None:
+        if self.build("release", test_targets(self.folders) or ["all"]):
+            self.gtests("release", BUILD, self.folders or test_folders())
+
+    def asan(self) -> None:
+        folders = self.folders or test_folders()
+        if self.build("asan", [*test_targets(folders), *([] if self.folders else ["fuzz_forward"])]):
+            self.gtests("asan", BUILD / "asan", folders, env=SANITIZER_OPTIONS)
+
+    def tsan(self) -> None:
+        threaded = [folder for folder in self.folders or test_folders() if has_thread_tests(folder)]
+        if not threaded:
+            self.add(Row("tsan", failures=["no test has the word Thread in its name"]))
+        elif self.build("tsan", test_targets(threaded)):
+            self.gtests("tsan", BUILD / "tsan", threaded, [f"--gtest_filter={THREAD_FILTER}"], SANITIZER_OPTIONS)
+
+    def fuzz(self) -> None:
+        if not self.build("asan", ["fuzz_forward"]):
+            return
+        found = BUILD / "fuzz"  # what the runs of this checkout add to the kept corpus
+        found.mkdir(exist_ok=True)
+        command = [BUILD / "asan/tests/fuzz_forward", f"-max_total_time={FUZZ_SECONDS}", "-timeout=20"]
+        command += ["-rss_limit_mb=4096", "-print_final_stats=1", f"-artifact_prefix={LOG}/fuzz-"]
+        row = self.one_test("fuzz", [*command, found, REPO / "tests/fuzz/corpus"], SANITIZER_OPTIONS)
+        runs = re.search(r"stat::number_of_executed_units: (\d+)", log_text("fuzz"))
+        row.note = f"{runs[1]} runs" if runs else ""
+        if not row.failures and (not runs or int(runs[1]) < 1000):
+            row.passed, row.failures = 0, ["fewer than 1000 runs: the target does not fuzz"]
+
+    def check(self) -> None:
+        if self.build("release", ["attune_command"]):
+            self.one_test("check", [BUILD / "attune", "check", "--all"])
+
+    def python(self) -> None:
+        result = LOG / "python.xml"
+        command = [BUILD / "venv/bin/python", "-m", "pytest", "-q", f"--junitxml={result}", REPO / "tests"]
+        row, complaint = self.execute("python", command)
+        take_results(row, complaint, lambda: results.read_junit(row, result))
+        self.add(row)
+
+    # On a machine with a GPU, from a build made elsewhere.
+
+    def prebuilt(self, build: Path) -> None:
+        self.gtests("gpu", build, self.folders or built_folders(build), env={"ATTUNE_REPO": str(REPO)})
+        if not self.folders:
+            self.one_test("check", [build / "attune", "check", "--all"])
+        ran = sum(1 for row in self.rows for name in row.ran if GPU_TEST.search(name))
+        self.add(Row("tests that used the GPU", note=str(ran), failures=[] if ran else ["no GPU test ran"]))
+
+    def sanitizer(self, build: Path) -> None:
+        program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        plan = tomllib.loads(SANITIZER_PLAN.read_text())
+        known = [sanitizer_log.Known(**entry) for entry in plan.get("known", [])]
+        for tool, options in plan["tools"].items():
+            command = [program, "--tool", tool, *options["arguments"], build / "tests/test_gpu"]
+            command.append(f"--gtest_filter={options['filter']}")
+            row = self.one_test(tool, command, {"ATTUNE_REPO": str(REPO)})
+            found = sanitizer_log.reports(log_text(tool))
+            new = sanitizer_log.unknown(found, tool, known)
+            row.note = f"{len(found)} reports, {len(found) - len(new)} of them known"
+            row.failures += [report.replace("\n", "; ")[:300] for report in new]
+            if not sanitizer_log.finished(log_text(tool)):
+                row.failures.append("it did not reach its summary")
+            row.passed = 0 if row.failures else 1
+
+    # How a part does its work.
+
+    def build(self, preset: str, targets: list[str]) -> bool:
+        """Configures and builds. Success counts no test; a build that had nothing to do is not worth a row."""
+        name = f"build {preset}"
+        row, complaint = self.execute(name, ["cmake", "--preset", preset])
+        if not complaint:
+            compiled, complaint = self.execute(name, ["cmake", "--build", "--preset", preset, "--target", *targets])
+            row.seconds += compiled.seconds
+        if complaint:
+            row.failures.append(complaint)
+            show_log(name)
+        if complaint or row.seconds >= 2:
+            self.add(row)
+        return not complaint
+
+    def one_test(self, name: str, command: Sequence[str | Path], env: Env = None) -> Row:
+        """A command that is one test: passed if it exits with 0."""
+        row, complaint = self.execute(name, command, env)
+        if complaint:
+            row.failures.append(complaint)
+            show_log(name)
+        else:
+            row.passed = 1
+        self.add(row)
+        return row
+
+    def gtests(
+        self, part: str, build: Path, folders: list[str], arguments: Sequence[str] = (), env: Env = None
+    ) -> None:
+        """The test binaries of these folders, each a row."""
+
+        def one(folder: str) -> Row:
+            name = f"{part} {folder}"
+            result = LOG / f"{part}-{folder}.json"
+            command = [build / f"tests/test_{folder}", f"--gtest_output=json:{result}", *arguments]
+            row, complaint = self.execute(name, command, env)
+            take_results(row, complaint, lambda: results.read_gtest(row, result, log_text(name)))
+            announce_row(row)
+            return row
+
+        with ThreadPoolExecutor(self.jobs) as pool:
+            self.rows.extend(pool.map(one, folders))
+
+    def execute(self, name: str, command: Sequence[str | Path], env: Env = None) -> tuple[Row, str]:
+        """Runs one command into the log of that name. Returns its row, and why it did not end well or ""."""
+        announce(name)
+        started = time.monotonic()
+        with log_path(name).open("ab") as log:
+            complaint = run([str(word) for word in command], log, {**os.environ, **(env or {})})
+        return Row(name, time.monotonic() - started), complaint
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        announce_row(row)
+
+
+def take_results(row: Row, complaint: str, read: Callable[[], None]) -> None:
+    """Fills the row from the runner's result file; a runner that failed without saying where is a failure too."""
+    try:
+        read()
+    except (OSError, ValueError, SyntaxError) as error:
+        row.failures.append(f"{complaint or 'it ended well'}, but left no results: {error}")
+    if complaint and not row.failures:
+        row.failures.append(complaint)
+    if not row.passed and not row.failures and not row.skipped:
+        row.failures.append("it ran no test")
+    if row.failures:
+        show_log(row.name)
+
+
+def run(command: list[str], output, env: dict[str, str]) -> str:
+    """Why the command did not end well, or "". It gets a process group of its own, so that nothing of it survives."""
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=REPO,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return str(error)
+    try:
+        status = process.wait(TEST_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)
+        process.wait()
+        return f"still running after {TEST_TIMEOUT} s"
+    return "" if status == 0 else f"ended by signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def announce(text: str, done: bool = False) -> None:
+    """What is under way on a terminal, replaced by what was done; in a pipe only the latter."""
+    if sys.stdout.isatty():
+        print(f"\r\033[K{text}", end="\n" if done else "", flush=True)
+    elif done:
+        print(text, flush=True)
+
+
+def announce_row(row: Row) -> None:
+    counts = [f"{row.passed} passed"] * bool(row.passed) + [f"{len(row.failures)} FAILED"] * bool(row.failures)
+    announce(f"{row.name:28} {results.clock(row.seconds):>6}  {', '.join(counts)}", done=True)
+
+
+def log_path(name: str) -> Path:
+    return LOG / f"{name.replace(' ', '-')}.log"
+
+
+def log_text(name: str) -> str:
+    return log_path(name).read_text(errors="replace")
+
+
+def show_log(name: str) -> None:
+    """The part of a failing step's log that tells why: from the first complaint on, or else its end."""
+    lines = log_text(name).splitlines()
+    first = next((i for i, line in enumerate(lines) if COMPLAINT.search(line)), len(lines) - 60)
+    shown = lines[max(first, 0) :][:60]
+    print("\n".join(["", f"--- {log_path(name).relative_to(REPO)}", *shown, "---", ""]), flush=True)
+
+
+def test_folders() -> list[str]:
+    return sorted({path.parent.name for path in (REPO / "tests").glob("*/*_test.cpp")})
+
+
+def built_folders(build: Path) -> list[str]:
+    return sorted(path.name.removeprefix("test_") for path in (build / "tests").glob("test_*") if path.is_file())
+
+
+def test_targets(folders: list[str]) -> list[str]:
+    return [f"test_{folder}" for folder in folders]
+
+
+def has_thread_tests(folder: str) -> bool:
+    return any(THREAD_TEST.search(path.read_text()) for path in (REPO / "tests" / folder).glob("*_test.cpp"))
+
+
+PARTS = ["release", "asan", "tsan", "fuzz", "check", "python"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev test", usage="see ./dev test --help")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--prebuilt", type=Path)
+    parser.add_argument("--sanitizer", action="store_true")
+    options = parser.parse_args()
+    prebuilt = options.prebuilt.resolve() if options.prebuilt else None
+
+    known = built_folders(prebuilt) if prebuilt else test_folders()
+    parts = [name for name in options.names if name in PARTS and not prebuilt]
+    folders = [name.removeprefix("tests/") for name in options.names if name not in parts]
+    for folder in folders:
+        if folder not in known:
+            parser.error(f"'{folder}' is no part ({', '.join(PARTS)}) and no test binary ({', '.join(known)})")
+
+    shutil.rmtree(LOG, ignore_errors=True)
+    LOG.mkdir(parents=True)
+    # A GPU is not shared: its tests look at its memory and its time.
+    tests = Tests(folders, jobs=1 if prebuilt else os.cpu_count() or 1)
+    started = time.monotonic()
+    if options.sanitizer:
+        tests.sanitizer(prebuilt or BUILD)
+    elif prebuilt:
+        tests.prebuilt(prebuilt)
+    else:
+        for part in parts or (["release"] if folders else PARTS):
+            getattr(tests, part)()
+    print(results.report(tests.rows, time.monotonic() - started))
+    return 1 if any(row.failures for row in tests.rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
