@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,7 +42,11 @@ def with_suffix(files: list[Path], suffixes: set[str]) -> list[Path]:
 
 def clang_format(files: list[Path], fix: bool) -> str:
     sources = with_suffix(files, CXX)
-    return output_of(["clang-format-19", *(["-i"] if fix else ["--dry-run", "-Werror"]), *sources]) if sources else ""
+    if not sources:
+        return ""
+    complaint = output_of(["clang-format-19", *(["-i"] if fix else ["--dry-run", "-Werror"]), *sources])
+    places = Counter(re.findall(rf"^{REPO}/(.*?):\d+:\d+: error", complaint, re.MULTILINE))
+    return "\n".join(f"{name}: {count} places to format" for name, count in places.items()) or complaint
 
 
 def ruff(files: list[Path], fix: bool) -> str:

@@ -79,8 +79,9 @@ def report(rows: list[Row], seconds: float) -> str:
     if failed:
         lines += ["", f"FAILED: {failed}"]
         lines += [f"  {row.name}: {failure}" for row in rows for failure in row.failures]
-    width = max(len(row.name) for row in rows) if rows else 0
-    lines += ["", f"{'where the time went':{width}}   time  passed  failed  skipped"]
+    title = "where the time went"
+    width = max(len(name) for name in [title, *(row.name for row in rows)])
+    lines += ["", f"{title:{width}}   time  passed  failed  skipped"]
     for row in rows:
         counts = [row.passed, len(row.failures), len(row.skipped)]
         cells = "".join(f"{count or '':>{wide}}" for count, wide in zip(counts, (8, 8, 9), strict=True))

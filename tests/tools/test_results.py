@@ -57,7 +57,7 @@ def test_report_closes_with_the_count():
     lines = results.report(rows, 64).splitlines()
     assert lines[-1] == "42 passed, 1 failed"
     assert "  release cpu: Forward.Wrong" in lines
-    assert "release core   1:01      40" in lines
+    assert "release core          1:01      40" in lines
 
 
 def test_report_names_what_was_skipped():
