@@ -20,8 +20,9 @@ inline float f16_to_float(uint16_t half) {
   const uint32_t sign = uint32_t{half & 0x8000u} << 16;
   const uint32_t rest = half & 0x7fffu;
   if (rest >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
-  // A multiplication by 2^112 moves the exponent bias and makes subnormals exact in one step.
-  const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112f;
+  // Subnormals by way of an integer: the host may have switched float subnormals off.
+  const float magnitude =
+      rest < 0x400u ? static_cast<float>(rest) * 0x1p-24f : std::bit_cast<float>((rest << 13) + 0x38000000u);
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
 }
 
@@ -31,7 +32,7 @@ inline uint16_t float_to_f16(float value) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return sign | 0x7e00u;
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and above round to infinity
-  if (magnitude < 0x38800000u) {                         // subnormal result: the adder rounds for us
+  if (magnitude < 0x38800000u) {                        // subnormal result: the adder rounds for us
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - 0x3f000000u);
   }

@@ -19,13 +19,18 @@ enum class Causal : int32_t {
 enum class DeviceKind : int32_t { cpu = ATTUNE_CPU, cuda = ATTUNE_CUDA };
 
 constexpr int64_t max_head_dim = 512;
+constexpr int64_t max_extent = int64_t{1} << 48;  // of batch, heads and sequences: more than any memory holds
 constexpr int64_t unbounded = -1;
 
 constexpr int64_t bytes_of(Dtype dtype) { return dtype == Dtype::f32 ? 4 : 2; }
 std::string_view name_of(Dtype dtype);
 std::string_view name_of(Causal causal);
+float default_scale(int64_t dim_qk);  // 1/sqrt(dim_qk)
 
-// Trivially copyable, without padding: a Problem is compared and hashed by its bytes.
+// Trivially copyable, without padding: a Problem is compared and hashed by its bytes. In one that problem_from or
+// parse_problem made, what is switched off is at its default (strides 0, window unbounded, bias_dtype = dtype, batch
+// strides of packed tensors 0), and ATTUNE_SCALE, ATTUNE_WINDOW and ATTUNE_SOFTCAP are set only where the value
+// differs from the default.
 struct Problem {
   DeviceKind device_kind = DeviceKind::cpu;
   int32_t device_index = 0;
@@ -45,7 +50,10 @@ struct Problem {
   bool has(attune_features feature) const { return (features & feature) != 0; }
   bool packed() const { return has(ATTUNE_PACKED); }
   int64_t group() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }
-  bool empty() const { return batch == 0 || heads_q == 0 || (packed() ? total_q : seq_q) == 0; }
+  // Nothing to write, and so no pointer is needed.
+  bool empty() const { return batch == 0 || heads_q == 0 || seq_q == 0 || (packed() && total_q == 0); }
+  // There are rows to write but no keys: k, v, bias and mask are not read.
+  bool keyless() const { return seq_k == 0 || (packed() && total_k == 0); }
 
   bool operator==(const Problem& other) const;
   uint64_t hash() const;
@@ -70,16 +78,20 @@ struct ScoreShape {
 };
 void set_contiguous(Problem& problem, Layout layout, ScoreShape bias = {}, ScoreShape mask = {});
 
-// `fwd b1 h8/8 q512 k512 d64 f16 causal-br`; see docs/problems.md for the grammar. parse() throws
-// ATTUNE_INVALID_ARGUMENT naming the word it did not understand. Strides print as bshd or bhsd, and any
-// others as `strided`, which does not parse.
+// `fwd b1 h8/8 q512 k512 d64 f16 causal-br`; see docs/problems.md for the grammar. parse_problem throws
+// ATTUNE_INVALID_ARGUMENT naming the word it did not understand; its problems are on the CPU and ask for the LSE
+// unless they say `nolse`. Strides print as bshd (by saying nothing) or bhsd, and any others as `strided`, which does
+// not parse.
 std::string to_string(const Problem& problem);
 Problem parse_problem(std::string_view text);
 
 // Useful work, the only place where it is counted: a score costs 2*dim_qk + 2*dim_v operations, and only
 // visible scores count (window and causal exactly; bias, boolean masks and device-side lengths as if full).
 double visible_scores(const Problem& problem);
+double visible_scores(const Problem& problem, int64_t seq_q, int64_t seq_k);  // one head of one sequence
 double useful_flops(const Problem& problem);
+
+// Bytes that must move at least once: each input element that some row needs, each output element.
 double compulsory_bytes(const Problem& problem);
 
 }  // namespace attune

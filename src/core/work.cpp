@@ -1,0 +1,79 @@
+// How much useful work a problem is, in closed form.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/problem.hpp"
+#include "core/visibility.hpp"
+
+namespace attune {
+namespace {
+
+__extension__ typedef __int128 Count;  // extents go up to 2^48, so counts of scores do not fit in 64 bits
+
+// Sum of clamp(t, 0, limit) for t = 0 .. end-1.
+Count clamped_sum_to(int64_t end, int64_t limit) {
+  if (end <= 0) return 0;
+  const Count rising = std::min(end, limit);
+  return rising * (rising - 1) / 2 + static_cast<Count>(limit) * std::max<int64_t>(end - limit, 0);
+}
+
+// Sum over rows 0 .. rows-1 of the number of keys below first + row.
+Count keys_below(int64_t first, int64_t rows, int64_t keys) {
+  return clamped_sum_to(first + rows, keys) - clamped_sum_to(first, keys);
+}
+
+// Distinct elements behind broadcast strides.
+double distinct(const attune_score_strides& strides, const Problem& problem) {
+  const auto along = [](int64_t stride, int64_t extent) {
+    return static_cast<double>(stride == 0 ? std::min<int64_t>(extent, 1) : extent);
+  };
+  return along(strides.batch, problem.batch) * along(strides.head, problem.heads_q) *
+         along(strides.query, problem.seq_q) * along(strides.key, problem.seq_k);
+}
+
+}  // namespace
+
+double visible_scores(const Problem& problem, int64_t seq_q, int64_t seq_k) {
+  // Both ends of visible_keys() move by one from row to row, and the end never lies before the begin; so each end can
+  // be summed on its own.
+  const int64_t diagonal = problem.causal == Causal::top_left ? 0 : seq_k - seq_q;
+  Count scores = static_cast<Count>(seq_q) * seq_k;
+  const bool causal = problem.causal != Causal::none;
+  if (causal || problem.window_right != unbounded) {
+    const int64_t right = causal ? 0 : problem.window_right;
+    scores = keys_below(diagonal + right + 1, seq_q, seq_k);
+  }
+  if (problem.window_left != unbounded) scores -= keys_below(diagonal - problem.window_left, seq_q, seq_k);
+  return static_cast<double>(scores);
+}
+
+double visible_scores(const Problem& problem) {
+  return static_cast<double>(problem.batch) * static_cast<double>(problem.heads_q) *
+         visible_scores(problem, problem.seq_q, problem.seq_k);
+}
+
+double useful_flops(const Problem& problem) {
+  return visible_scores(problem) * 2.0 * static_cast<double>(problem.dim_qk + problem.dim_v);
+}
+
+double compulsory_bytes(const Problem& problem) {
+  if (problem.empty()) return 0;
+  const KeyRange first = visible_keys(problem, 0, problem.seq_q, problem.seq_k);
+  const KeyRange last = visible_keys(problem, problem.seq_q - 1, problem.seq_q, problem.seq_k);
+  const auto keys = static_cast<double>(std::max<int64_t>(last.end - first.begin, 0));
+
+  const auto batch = static_cast<double>(problem.batch);
+  const auto heads_q = static_cast<double>(problem.heads_q);
+  const auto rows = batch * heads_q * static_cast<double>(problem.seq_q);
+  const auto dims = static_cast<double>(problem.dim_qk + problem.dim_v);
+  double bytes = (rows + batch * static_cast<double>(problem.heads_kv) * keys) * dims *
+                 static_cast<double>(bytes_of(problem.dtype));
+  if (problem.has(ATTUNE_LSE)) bytes += rows * 4;
+  if (problem.has(ATTUNE_SINK)) bytes += heads_q * 4;
+  if (problem.has(ATTUNE_BIAS))
+    bytes += distinct(problem.bias, problem) * static_cast<double>(bytes_of(problem.bias_dtype));
+  if (problem.has(ATTUNE_MASK)) bytes += distinct(problem.mask, problem);
+  return bytes;
+}
+
+}  // namespace attune
