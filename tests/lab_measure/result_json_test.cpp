@@ -1,0 +1,83 @@
+// A result survives the way through JSON, and its conclusions follow from its samples alone.
+#include "lab/measure/result_json.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.hpp"
+#include "lab/measure/engine.hpp"
+#include "simulated.hpp"
+
+namespace attune::lab {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+Result example(double clock_hz) {
+  SimulatedMachine machine(4);
+  Session session({}, machine);
+  session.add(std::make_unique<SimulatedContender>("old", machine, Simulated{.clock_hz = clock_hz}));
+  session.add_twin(std::make_unique<SimulatedContender>("old", machine, Simulated{.clock_hz = clock_hz}));
+  session.add(std::make_unique<SimulatedContender>("new", machine, Simulated{.seconds = 9e-5, .clock_hz = clock_hz}));
+  return session.run();
+}
+
+TEST(ResultJson, AnalysisFollowsFromTheStoredSamples) {
+  for (const double clock_hz : {0.0, 1.7e9}) {
+    const Result result = example(clock_hz);
+    const json stored = json::parse(to_json(result).dump());
+    const Measurement read = measurement_from_json(stored["measurement"]);
+    EXPECT_EQ(to_json(read), stored["measurement"]);
+    EXPECT_EQ(json::parse(to_json(analyse(read)).dump()), stored["analysis"]);
+    EXPECT_EQ(stored["analysis"]["comparisons"][0]["verdict"], "faster");
+    EXPECT_EQ(stored["analysis"]["comparisons"][0].contains("cycle_ratio"), clock_hz > 0);
+    EXPECT_TRUE(stored["analysis"]["noise_floor"]["fit"].get<bool>());
+  }
+}
+
+TEST(ResultJson, KeepsEverySample) {
+  const json stored = to_json(example(0));
+  ASSERT_EQ(stored["measurement"]["contenders"].size(), 3u);
+  for (const json& contender : stored["measurement"]["contenders"]) {
+    ASSERT_EQ(contender["seconds"].size(), 15u);
+    for (const json& round : contender["seconds"]) EXPECT_EQ(round.size(), 10u);
+  }
+}
+
+void expect_refused(json measurement, const char* words) {
+  try {
+    analyse(measurement_from_json(measurement));
+    FAIL() << "accepted; expected: " << words;
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr(words));
+  }
+}
+
+TEST(ResultJson, RefusesDamagedMeasurements) {
+  const json good = to_json(example(0))["measurement"];
+  json bad = good;
+  bad["protocol"].erase("rounds");
+  expect_refused(bad, "'rounds' is missing");
+  bad = good;
+  bad["protocol"]["version"] = 99;
+  expect_refused(bad, "version is 99");
+  bad = good;
+  bad["contenders"][1]["seconds"].erase(3);
+  expect_refused(bad, "14 rounds");
+  bad = good;
+  bad["contenders"][1]["seconds"][2].erase(0);
+  expect_refused(bad, "9 samples");
+  bad = good;
+  bad["contenders"][1]["seconds"][2][0] = -1.0;
+  expect_refused(bad, "-1");
+  bad = good;
+  bad["contenders"][1]["role"] = "baseline";
+  expect_refused(bad, "baseline");
+  bad = good;
+  bad["contenders"][2]["name"] = 7;
+  expect_refused(bad, "'name' is 7");
+}
+
+}  // namespace
+}  // namespace attune::lab
