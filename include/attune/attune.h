@@ -2,9 +2,9 @@
  *
  *   attune_context *context;
  *   attune_create(NULL, &context);
- *   attune_forward_desc desc = {sizeof desc};      // what is asked: zero means "plain"
+ *   attune_forward_desc desc = {.struct_size = sizeof desc};  // what is asked: zero means "plain"
  *   ...shapes, strides...
- *   attune_forward_args args = {sizeof args};      // where the tensors are
+ *   attune_forward_args args = {.struct_size = sizeof args};  // where the tensors are
  *   ...pointers...
  *   if (attune_forward(context, &desc, &args, NULL) != ATTUNE_OK) puts(attune_last_error());
  *
@@ -70,7 +70,9 @@ typedef uint32_t attune_features;
 #define ATTUNE_USED_K 0x100u  /* args.used_k: keys in use per sequence */
 #define ATTUNE_LSE 0x200u     /* args.lse receives the log-sum-exp of each row */
 
-/* Strides of q, k, v, o and lse, in elements. `batch` is not read for packed sequences. */
+/* Strides of q, k, v, o and lse, in elements; 0 and negative ones are legal. `batch` is not read for packed sequences.
+ * No two elements of an output may share memory: in order of size, each stride of o and of lse steps over all that the
+ * smaller ones reach. */
 typedef struct attune_strides {
   int64_t batch;
   int64_t row;

@@ -40,7 +40,7 @@ attune_status guard(Call&& call) {
 
 template <typename T>
 T& required(T* pointer, const char* name) {
-  if (pointer == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{} is NULL", name);
+  if (pointer == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{} is NULL; it must point to a valid object", name);
   return *pointer;
 }
 
@@ -56,7 +56,8 @@ T versioned(const T* pointer, const char* name) {
   const char* bytes = reinterpret_cast<const char*>(pointer);
   for (uint32_t i = sizeof(T); i < size; ++i)
     if (bytes[i] != 0)
-      fail(ATTUNE_INVALID_ARGUMENT, "{}: byte {} is set, which this version of the library ({}) does not know", name, i,
+      fail(ATTUNE_INVALID_ARGUMENT,
+           "{}: byte {} is not 0; this library (ABI {}) does not know that field, so it must be 0", name, i,
            ATTUNE_ABI_VERSION);
   T copy{};
   std::memcpy(&copy, pointer, std::min<size_t>(size, sizeof(T)));
@@ -64,9 +65,16 @@ T versioned(const T* pointer, const char* name) {
   return copy;
 }
 
+// A stream given to a CPU call means the caller took the tensors to be elsewhere.
+void check_stream(attune_device_kind device_kind, const void* stream) {
+  if (device_kind == ATTUNE_CPU && stream != nullptr)
+    fail(ATTUNE_INVALID_ARGUMENT, "stream is {}; it must be NULL when desc.device_kind is ATTUNE_CPU", stream);
+}
+
 }  // namespace
 }  // namespace attune
 
+using attune::check_stream;
 using attune::guard;
 using attune::required;
 using attune::versioned;
@@ -93,14 +101,18 @@ attune_status attune_workspace_bytes(attune_context* context, const attune_forwa
 attune_status attune_forward(attune_context* context, const attune_forward_desc* desc, const attune_forward_args* args,
                              void* stream) {
   return guard([&] {
-    required(context, "context").forward(versioned(desc, "desc"), versioned(args, "args"), stream);
+    const auto known_desc = versioned(desc, "desc");
+    check_stream(known_desc.device_kind, stream);
+    required(context, "context").forward(known_desc, versioned(args, "args"), stream);
   });
 }
 
 attune_status attune_merge(attune_context* context, const attune_merge_desc* desc, const attune_merge_args* args,
                            void* stream) {
   return guard([&] {
-    required(context, "context").merge(versioned(desc, "desc"), versioned(args, "args"), stream);
+    const auto known_desc = versioned(desc, "desc");
+    check_stream(known_desc.device_kind, stream);
+    required(context, "context").merge(known_desc, versioned(args, "args"), stream);
   });
 }
 
@@ -108,7 +120,7 @@ attune_status attune_explain(attune_context* context, const attune_forward_desc*
                              size_t* length) {
   return guard([&] {
     if (buffer == nullptr && capacity != 0)
-      attune::fail(ATTUNE_INVALID_ARGUMENT, "buffer is NULL but capacity is {}", capacity);
+      attune::fail(ATTUNE_INVALID_ARGUMENT, "buffer is NULL; it must hold capacity ({}) bytes", capacity);
     const std::string text = required(context, "context").explain(versioned(desc, "desc"));
     if (length != nullptr) *length = text.size();
     if (capacity == 0) return;
