@@ -14,6 +14,14 @@ namespace {
 // Batches thrown away when the machine turns to another contender: the first one finds the other's data in the caches.
 constexpr int lead_in_batches = 1;
 
+// Six significant digits: finer than any timer here, and files of evidence half as long. Rounded before anything is
+// concluded, so that the conclusions follow from what is stored.
+double as_stored(double value) {
+  if (value <= 0) return value;
+  const double scale = std::pow(10.0, 5 - std::floor(std::log10(value)));
+  return std::round(value * scale) / scale;
+}
+
 }  // namespace
 
 struct Session::Entry {
@@ -134,7 +142,10 @@ void Session::visit(Entry& entry, int round, int samples) {
   if (last_visited_ != &entry)
     for (int i = 0; i < lead_in_batches; ++i) entry.contender->sample();
   last_visited_ = &entry;
-  for (int i = 0; i < samples; ++i) entry.recording.rounds[round].push_back(entry.contender->sample());
+  for (int i = 0; i < samples; ++i) {
+    const Sample sample = entry.contender->sample();
+    entry.recording.rounds[round].push_back({as_stored(sample.seconds), as_stored(sample.clock_hz)});
+  }
 }
 
 void Session::report(Progress::Phase phase, const Entry& entry, int round) {
