@@ -1,4 +1,4 @@
-"""clang-tidy over everything the build compiles, each file once: a clean verdict is kept under build/tidy, by a hash of
+"""clang-tidy over the C++ that the build compiles, each file once: a clean verdict is kept under build/tidy, by a hash of
 all that it depends on, until the file, a header of this repository that it includes, or a check changes."""
 
 import hashlib
@@ -70,7 +70,8 @@ def check(files: set[Path], jobs: int) -> str:
     version = subprocess.run([PROGRAM, "--version"], capture_output=True, check=True).stdout
     configuration = version + (REPO / ".clang-tidy").read_bytes()
     commands = {Path(entry["file"]): entry["command"] for entry in json.loads(DATABASE.read_text())}
-    sources = sorted(commands.keys() & files, key=lambda path: -path.stat().st_size)
+    sources = [path for path in commands if path in files and path.suffix == ".cpp"]
+    sources.sort(key=lambda path: -path.stat().st_size)  # long ones first, so that the last ones end together
     KEPT.mkdir(parents=True, exist_ok=True)
 
     done = 0
