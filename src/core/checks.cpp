@@ -22,8 +22,8 @@ void check_steps(const char* tensor, std::span<const Step> steps, int64_t dim, i
   int64_t elements = dim;  // an extent of 0 counts as 1: contiguous strides of an empty tensor must fit too
   for (const Step& step : steps)
     if (__builtin_mul_overflow(elements, std::max<int64_t>(step.extent, 1), &elements))
-      fail(ATTUNE_INVALID_ARGUMENT, "{} has more than 2^63-1 elements ({} is {}); extents must be smaller", tensor,
-           step.name, step.extent);
+      fail(ATTUNE_INVALID_ARGUMENT, "{} has an extent of {} along {}; it must have fewer than 2^63 elements in all",
+           tensor, step.extent, step.name);
   int64_t reach = dim * element_bytes;
   for (const Step& step : steps) {
     int64_t bytes = 0;
