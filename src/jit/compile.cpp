@@ -1,0 +1,66 @@
+#include "jit/compile.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "jit/embedded.hpp"
+
+namespace attune::jit {
+namespace {
+
+// The number before `unit` in a line such as "    24 bytes stack frame, 0 bytes spill stores"; 0 if it is not there.
+int number_before(std::string_view line, std::string_view unit) {
+  size_t end = line.find(unit);
+  if (end == std::string_view::npos) return 0;
+  while (end > 0 && line[end - 1] == ' ') --end;
+  size_t begin = end;
+  while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9') --begin;
+  int value = 0;
+  std::from_chars(line.data() + begin, line.data() + end, value);
+  return value;
+}
+
+// 7508 of "(C7508)", or 0.
+int advisory_code(std::string_view line) {
+  const size_t at = line.find("(C7");
+  if (at == std::string_view::npos) return 0;
+  int code = 0;
+  std::from_chars(line.data() + at + 2, line.data() + line.size(), code);
+  return code;
+}
+
+}  // namespace
+
+BuildReport read_log(std::string_view log) {
+  BuildReport report;
+  std::istringstream lines{std::string(log)};
+  for (std::string line; std::getline(lines, line);) {
+    report.registers = std::max(report.registers, number_before(line, "registers"));
+    report.stack_bytes += number_before(line, "bytes stack frame");
+    report.spill_store_bytes += number_before(line, "bytes spill stores");
+    report.spill_load_bytes += number_before(line, "bytes spill loads");
+    const int code = advisory_code(line);
+    if (code == 7508) report.ignored_setmaxnreg = true;
+    // 7519 only says that a warpgroup.arrive was put in for us.
+    if (code >= 7509 && code <= 7518) report.serialised_wgmma = true;
+    if (code >= 7508 && code <= 7518) report.warnings.push_back(line);
+  }
+  return report;
+}
+
+bool Compiler::measured() const { return version() == measured_nvrtc_version; }
+
+const std::vector<std::string>& compile_options() {
+  // --no-cache: on a hit of NVRTC's own cache the text of ptxas is missing from the log.
+  static const std::vector<std::string> options = {"--std=c++20", "--minimal", "--ptxas-options=-v", "--no-cache"};
+  return options;
+}
+
+int major_of(std::string_view version) {
+  int major = 0;
+  std::from_chars(version.data(), version.data() + version.size(), major);
+  return major;
+}
+
+}  // namespace attune::jit
