@@ -27,6 +27,8 @@ SANITIZER_PLAN = REPO / "tests/gpu/sanitizer.toml"
 FUZZ_SECONDS = 45
 TEST_TIMEOUT = 900  # seconds for one program; a hang must not eat the whole run
 
+# The compiler of the kernels that was fetched for this checkout, and a cache that no other program fills.
+KERNEL_OPTIONS = {"ATTUNE_NVRTC": str(BUILD / "nvrtc"), "ATTUNE_CACHE_DIR": str(BUILD / "kernel-cache")}
 # A sanitizer must end the program with a message, also where the library would catch and report an exception.
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
@@ -45,9 +47,10 @@ Env = dict[str, str] | None
 
 
 class Tests:
-    def __init__(self, folders: list[str], jobs: int):
+    def __init__(self, folders: list[str], jobs: int, env: dict[str, str]):
         self.folders = folders  # only these folders of tests/, if any are named
         self.jobs = jobs
+        self.env = env
         self.rows: list[Row] = []
 
     # Parts.
@@ -95,7 +98,7 @@ class Tests:
     # On a machine with a GPU, from a build made elsewhere.
 
     def prebuilt(self, build: Path) -> None:
-        self.gtests("gpu", build, self.folders or built_folders(build), env={"ATTUNE_REPO": str(REPO)})
+        self.gtests("gpu", build, self.folders or built_folders(build))
         if not self.folders:
             self.one_test("check", [build / "attune", "check", "--all"])
         ran = sum(1 for row in self.rows for name in row.ran if GPU_TEST.search(name))
@@ -108,7 +111,7 @@ class Tests:
         for tool, options in plan["tools"].items():
             command = [program, "--tool", tool, *options["arguments"], build / "tests/test_gpu"]
             command.append(f"--gtest_filter={options['filter']}")
-            row = self.one_test(tool, command, {"ATTUNE_REPO": str(REPO)})
+            row = self.one_test(tool, command)
             found = sanitizer_log.reports(log_text(tool))
             new = sanitizer_log.unknown(found, tool, known)
             row.note = f"{len(found)} reports, {len(found) - len(new)} of them known"
@@ -166,7 +169,7 @@ class Tests:
         announce(name)
         started = time.monotonic()
         with log_path(name).open("ab") as log:
-            complaint = run([str(word) for word in command], log, {**os.environ, **(env or {})})
+            complaint = run([str(word) for word in command], log, {**os.environ, **self.env, **(env or {})})
         return Row(name, time.monotonic() - started), complaint
 
     def add(self, row: Row) -> None:
@@ -271,8 +274,11 @@ def main() -> int:
 
     shutil.rmtree(LOG, ignore_errors=True)
     LOG.mkdir(parents=True)
-    # A GPU is not shared: its tests look at its memory and its time.
-    tests = Tests(folders, jobs=1 if prebuilt else os.cpu_count() or 1)
+    if prebuilt:
+        # Programs built elsewhere look for the tree there; and a GPU is not shared, since tests look at its memory.
+        tests = Tests(folders, jobs=1, env={"ATTUNE_REPO": str(REPO)})
+    else:
+        tests = Tests(folders, jobs=os.cpu_count() or 1, env=KERNEL_OPTIONS)
     started = time.monotonic()
     if options.sanitizer:
         tests.sanitizer(prebuilt or BUILD)

@@ -1,5 +1,5 @@
-"""clang-tidy over the C++ that the build compiles, each file once: a clean verdict is kept under build/tidy, by a hash of
-all that it depends on, until the file, a header of this repository that it includes, or a check changes."""
+"""clang-tidy over the C++ that the build compiles, each file once: a clean verdict is kept under build/tidy, by a hash
+of all that it depends on, until the file, a header of this repository that it includes, or a check changes."""
 
 import hashlib
 import json
