@@ -33,7 +33,8 @@ class Contender {
   virtual std::string_view name() const = 0;
 
   // Makes buffers with random data (never zeros: they draw less power and so run faster), records graphs, and settles
-  // how many calls make a batch of at least `sample_seconds`. Called once, before anything is timed.
+  // how many calls make a batch of at least `sample_seconds`. Called once, before anything is timed. All contenders of
+  // a run get the same seed, and so the same data; where it lies is theirs to vary.
   virtual void prepare(double sample_seconds, uint64_t seed) = 0;
 
   // New buffers and graphs, the same number of calls per batch. Called between rounds for contenders so short that the

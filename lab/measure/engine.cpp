@@ -63,9 +63,10 @@ Result Session::run(const ProgressCallback& progress) {
   last_visited_ = nullptr;
   expected_seconds_ = 0;
   begin_ = clock_.now();
+  const uint64_t data_seed = next_seed();
   for (Entry& entry : entries_) {
     report(Progress::Phase::prepare, entry);
-    entry.contender->prepare(protocol_.sample_seconds, next_seed());
+    entry.contender->prepare(protocol_.sample_seconds, data_seed);
     entry.recording.rounds.assign(protocol_.rounds, {});
   }
   for (Entry& entry : entries_) {
@@ -129,9 +130,10 @@ void Session::measure_round(int round) {
   for (Entry* entry : order) visit(*entry, round, samples_per_round_ - out);
   if (round + 1 == protocol_.rounds) return;
   stats::Random(next_seed()).shuffle(order);
+  const uint64_t data_seed = next_seed();
   for (Entry* entry : order) {
     if (!entry->recording.remade) continue;
-    entry->contender->remake(next_seed());
+    entry->contender->remake(data_seed);
     last_visited_ = nullptr;
   }
 }

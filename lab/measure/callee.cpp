@@ -1,0 +1,148 @@
+#include "lab/measure/callee.hpp"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "attune/attune_contender.h"
+#include "core/error.hpp"
+
+namespace attune::lab {
+namespace {
+
+// Shared libraries stay open: their threads, plans and CUDA modules may outlive the measurement.
+void* open_library(const std::string& path) {
+  // A name without a slash would be searched for elsewhere, and a libattune already loaded would answer to it.
+  const std::string file = std::filesystem::absolute(path).string();
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be loaded: {}", path, dlerror());
+  return handle;
+}
+
+template <typename Function>
+void find(void* handle, const std::string& path, const char* symbol, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(handle, symbol));
+  if (function == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{}: has no function {}", path, symbol);
+}
+
+class LibraryCallee final : public Callee {
+ public:
+  LibraryCallee(std::string name, const Library& library, const attune_forward_desc& desc, const std::string& kernel,
+                int threads)
+      : name_(std::move(name)), library_(library), desc_(desc) {
+    attune_options options{};
+    options.struct_size = sizeof options;
+    options.kernel = kernel.empty() ? nullptr : kernel.c_str();
+    options.threads = threads;
+    require(library_.create(&options, &context_));
+    try {
+      require(library_.prepare(context_, &desc_));
+      require(library_.workspace_bytes(context_, &desc_, &workspace_bytes_));
+    } catch (...) {
+      library_.destroy(context_);
+      throw;
+    }
+  }
+  LibraryCallee(const LibraryCallee&) = delete;
+  LibraryCallee& operator=(const LibraryCallee&) = delete;
+  ~LibraryCallee() override { library_.destroy(context_); }
+
+  std::string_view name() const override { return name_; }
+  uint64_t workspace_bytes() const override { return workspace_bytes_; }
+  void run(const attune_forward_args& args, void* stream) override {
+    require(library_.forward(context_, &desc_, &args, stream));
+  }
+
+  Facts facts() const override {
+    size_t length = 0;
+    require(library_.explain(context_, &desc_, nullptr, 0, &length));
+    std::vector<char> text(length + 1);
+    require(library_.explain(context_, &desc_, text.data(), text.size(), &length));
+    return {{"explain", text.data()}, {"library", library_.path.empty() ? "own" : library_.path}};
+  }
+
+ private:
+  void require(attune_status status) const {
+    if (status != ATTUNE_OK) throw Error(status, fmt::format("{}: {}", name_, library_.last_error()));
+  }
+
+  std::string name_;
+  Library library_;
+  attune_forward_desc desc_;
+  attune_context* context_ = nullptr;
+  uint64_t workspace_bytes_ = 0;
+};
+
+class PluginCallee final : public Callee {
+ public:
+  PluginCallee(const std::string& path, const attune_forward_desc& desc) : path_(path) {
+    attune_contender_entry entry = nullptr;
+    find(open_library(path), path, ATTUNE_CONTENDER_SYMBOL, entry);
+    api_ = entry();
+    if (api_ == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{}: {}() gave NULL", path, ATTUNE_CONTENDER_SYMBOL);
+    if (api_->version != ATTUNE_CONTENDER_VERSION || api_->struct_size < sizeof(attune_contender_api))
+      fail(ATTUNE_INVALID_ARGUMENT,
+           "{}: made for version {} of attune_contender.h ({} bytes); this program knows {} ({})", path, api_->version,
+           api_->struct_size, ATTUNE_CONTENDER_VERSION, sizeof(attune_contender_api));
+    if (api_->name == nullptr || api_->create == nullptr || api_->run == nullptr || api_->destroy == nullptr ||
+        api_->last_error == nullptr)
+      fail(ATTUNE_INVALID_ARGUMENT, "{}: one of name, create, run, destroy and last_error is NULL", path);
+    require(api_->create(&desc, &instance_));
+  }
+  PluginCallee(const PluginCallee&) = delete;
+  PluginCallee& operator=(const PluginCallee&) = delete;
+  ~PluginCallee() override { api_->destroy(instance_); }
+
+  std::string_view name() const override { return api_->name; }
+  uint64_t workspace_bytes() const override {
+    return api_->workspace_bytes == nullptr ? 0 : api_->workspace_bytes(instance_);
+  }
+  void run(const attune_forward_args& args, void* stream) override { require(api_->run(instance_, &args, stream)); }
+  Facts facts() const override { return {{"plugin", path_}}; }
+
+ private:
+  void require(int32_t status) const {
+    if (status == 0) return;
+    const char* text = api_->last_error();
+    fail(ATTUNE_UNSUPPORTED, "{}: {}", api_->name, text == nullptr ? "refused without a reason" : text);
+  }
+
+  std::string path_;
+  const attune_contender_api* api_ = nullptr;
+  void* instance_ = nullptr;
+};
+
+}  // namespace
+
+Library Library::own() {
+  return {attune_create,          attune_destroy,     attune_prepare,
+          attune_workspace_bytes, attune_forward,     attune_explain,
+          attune_last_error,      attune_abi_version, ""};
+}
+
+Library Library::open(const std::string& path) {
+  void* handle = open_library(path);
+  Library library;
+  library.path = path;
+  find(handle, path, "attune_create", library.create);
+  find(handle, path, "attune_destroy", library.destroy);
+  find(handle, path, "attune_prepare", library.prepare);
+  find(handle, path, "attune_workspace_bytes", library.workspace_bytes);
+  find(handle, path, "attune_forward", library.forward);
+  find(handle, path, "attune_explain", library.explain);
+  find(handle, path, "attune_last_error", library.last_error);
+  find(handle, path, "attune_abi_version", library.abi_version);
+  return library;
+}
+
+std::unique_ptr<Callee> library_callee(std::string name, const Library& library, const attune_forward_desc& desc,
+                                       const std::string& kernel, int threads) {
+  return std::make_unique<LibraryCallee>(std::move(name), library, desc, kernel, threads);
+}
+
+std::unique_ptr<Callee> plugin_callee(const std::string& path, const attune_forward_desc& desc) {
+  return std::make_unique<PluginCallee>(path, desc);
+}
+
+}  // namespace attune::lab

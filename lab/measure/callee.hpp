@@ -1,0 +1,48 @@
+// Something that can compute a forward problem and so can be measured: this library, another build of it, or a plug-in.
+// All are reached through C functions, so that what is timed is what a user calls.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "attune/attune.h"
+#include "lab/measure/contender.hpp"
+
+namespace attune::lab {
+
+class Callee {
+ public:
+  virtual ~Callee() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual uint64_t workspace_bytes() const = 0;
+  // On the CPU the call returns when it is done; on a GPU it is on the stream. Throws what the callee complains of.
+  virtual void run(const attune_forward_args& args, void* stream) = 0;
+  virtual Facts facts() const { return {}; }
+};
+
+// A build of libattune by its functions.
+struct Library {
+  decltype(&attune_create) create = nullptr;
+  decltype(&attune_destroy) destroy = nullptr;
+  decltype(&attune_prepare) prepare = nullptr;
+  decltype(&attune_workspace_bytes) workspace_bytes = nullptr;
+  decltype(&attune_forward) forward = nullptr;
+  decltype(&attune_explain) explain = nullptr;
+  decltype(&attune_last_error) last_error = nullptr;
+  decltype(&attune_abi_version) abi_version = nullptr;
+  std::string path;  // "" for the one this program is made of
+
+  static Library own();
+  // Another libattune.so. Its symbols stay its own: old and new live side by side and share rounds.
+  static Library open(const std::string& path);
+};
+
+// Prepared for the problem when made; throws the library's sentence if it refuses. `kernel`: "" or the one to use.
+std::unique_ptr<Callee> library_callee(std::string name, const Library& library, const attune_forward_desc& desc,
+                                       const std::string& kernel, int threads = 0);
+
+// A shared library that exports attune_contender() (attune/attune_contender.h). Its name is the plug-in's own.
+std::unique_ptr<Callee> plugin_callee(const std::string& path, const attune_forward_desc& desc);
+
+}  // namespace attune::lab

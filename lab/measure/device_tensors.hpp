@@ -1,0 +1,34 @@
+// The tensors of one call in device memory: a copy of host tensors, at a place that differs from one making to the
+// next.
+#pragma once
+
+#include <vector>
+
+#include "attune/attune.h"
+#include "lab/check/tensors.hpp"
+#include "lab/measure/gpu.hpp"
+
+namespace attune::lab {
+
+class DeviceTensors {
+ public:
+  // Copies inputs and poison alike. `placement` seeds the gaps between the tensors.
+  DeviceTensors(Gpu& gpu, const Tensors& host, uint64_t workspace_bytes, uint64_t placement);
+  DeviceTensors(const DeviceTensors&) = delete;
+  DeviceTensors& operator=(const DeviceTensors&) = delete;
+  ~DeviceTensors();
+
+  const attune_forward_args& args() const { return args_; }
+  size_t bytes() const { return bytes_; }  // of the tensors, gaps left out
+
+ private:
+  Gpu& gpu_;
+  DevicePointer slab_ = 0;
+  attune_forward_args args_{};
+  size_t bytes_ = 0;
+};
+
+// What `bytes()` will be, before anything is allocated.
+size_t tensor_bytes(const Tensors& host);
+
+}  // namespace attune::lab
