@@ -1,0 +1,146 @@
+// The CPU kernels that selection chooses from: one per instruction-set level, the same algorithm in each.
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <numbers>
+
+#include "core/error.hpp"
+#include "cpu/isa.hpp"
+#include "cpu/level/level.hpp"
+#include "cpu/tasks.hpp"
+#include "cpu/threads.hpp"
+#include "dispatch/context.hpp"
+#include "dispatch/kernel.hpp"
+
+namespace attune::cpu {
+
+Call make_call(const Problem& problem, const attune_forward_args& args) {
+  Call call;
+  call.problem = &problem;
+  call.args = &args;
+  // A scale of 0 becomes queries of 0: -inf, the score of a hidden key, has no product with 0.
+  const double scale = problem.scale == 0 ? 1 : std::abs(static_cast<double>(problem.scale));
+  call.q_factor = problem.scale == 0 ? 0.0f : problem.scale < 0 ? -1.0f : 1.0f;
+  if (problem.has(ATTUNE_SOFTCAP)) {
+    call.cap = problem.softcap;
+    call.cap_factor = static_cast<float>(std::min<double>(scale / problem.softcap, FLT_MAX));
+  } else if (!problem.has(ATTUNE_BIAS)) {
+    call.unit = scale;
+  } else if (scale >= 1) {
+    call.unit = scale;
+    call.bias_factor = static_cast<float>(1 / scale);
+  } else {
+    call.score_factor = static_cast<float>(scale);
+  }
+  const double factor = std::min<double>(call.unit * std::numbers::log2e, FLT_MAX);
+  call.exp2_high = static_cast<float>(factor);
+  call.exp2_low = static_cast<float>(factor - static_cast<double>(call.exp2_high));
+  return call;
+}
+
+namespace {
+
+// Enough tasks for any machine this runs on; fewer than this, and the keys are split as well.
+constexpr int64_t wanted_tasks = 64;
+constexpr int64_t least_keys_per_split = 512;
+
+class LevelPlan final : public Plan {
+ public:
+  LevelPlan(const Kernel& of_kernel, const Problem& of_problem, const Level& level, Threads& threads)
+      : Plan(of_kernel, of_problem), level_(level), threads_(threads), scratch_bytes_(level.scratch_bytes(problem)) {
+    const int64_t stacked = problem.seq_q * problem.group();
+    by_rows_ = stacked <= level.few_rows;
+    rows_ = by_rows_ ? static_cast<int>(std::max<int64_t>(stacked, 1)) : block_rows;
+    const int64_t blocks = problem.batch * problem.heads_kv * ((stacked + rows_ - 1) / rows_);
+    if (blocks > 0 && blocks < wanted_tasks)
+      splits_ = std::clamp<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1,
+                                    (wanted_tasks + blocks - 1) / blocks);
+  }
+
+  void run(const attune_forward_args& args, void*) const override {
+    const Call call = make_call(problem, args);
+    const Tasks tasks(problem, args, rows_);
+    const auto compute = by_rows_ ? level_.forward_rows : level_.forward_block;
+    if (splits_ == 1) {
+      threads_.parallel_for(tasks.count(), [&](int64_t index) {
+        Tasks::Task task;
+        tasks.get(index, 0, 1, task);
+        const auto scratch = threads_.scratch(scratch_bytes_);
+        compute(call, task.block, scratch.data());
+      });
+      return;
+    }
+    const int64_t stride = rows_ * (problem.dim_v + partial_header);
+    const auto memory = threads_.scratch(static_cast<size_t>(tasks.count() * splits_ * stride) * sizeof(double));
+    auto* const partials = static_cast<double*>(memory.data());
+    threads_.parallel_for(tasks.count() * splits_, [&](int64_t index) {
+      Tasks::Task task;
+      tasks.get(index / splits_, index % splits_, splits_, task);
+      task.block.partial = partials + index * stride;
+      const auto scratch = threads_.scratch(scratch_bytes_);
+      compute(call, task.block, scratch.data());
+    });
+    threads_.parallel_for(tasks.count(), [&](int64_t index) {
+      Tasks::Task task;
+      tasks.get(index, 0, 1, task);
+      level_.join(call, task.block, partials + index * splits_ * stride, splits_, stride);
+    });
+  }
+
+  std::string describe() const override {
+    return fmt::format("path: {} of at most {} rows, keys split {} ways\nthreads: {}\n", by_rows_ ? "rows" : "blocks",
+                       rows_, splits_, threads_.size());
+  }
+
+ private:
+  const Level& level_;
+  Threads& threads_;
+  size_t scratch_bytes_;
+  bool by_rows_ = false;
+  int rows_ = 0;
+  int64_t splits_ = 1;
+};
+
+// Measured once for the order of magnitude; only the order of the levels matters.
+constexpr double portable_flops_per_second = 8e9;
+
+class LevelKernel : public Kernel {
+ public:
+  LevelKernel(const Level& level, double speed_over_portable)
+      : level_(level), name_(std::string("cpu/") + level.name), speed_(speed_over_portable) {}
+
+  std::string_view name() const override { return name_; }
+  DeviceKind device_kind() const override { return DeviceKind::cpu; }
+  std::string refusal(const Problem&, const Context&) const override { return cpu::refusal(level_); }
+  double predicted_seconds(const Problem& problem, const Context&) const override {
+    return 1e-6 + useful_flops(problem) / (portable_flops_per_second * speed_);
+  }
+  std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const override {
+    return std::make_unique<LevelPlan>(*this, problem, level_, context.threads());
+  }
+
+ private:
+  const Level& level_;
+  std::string name_;
+  double speed_;
+};
+
+struct Portable final : LevelKernel {
+  Portable() : LevelKernel(portable_level, 1) {}
+};
+const Registration<Portable> portable_registration;
+
+#if defined(__x86_64__)
+struct Avx2 final : LevelKernel {
+  Avx2() : LevelKernel(avx2_level, 6) {}
+};
+const Registration<Avx2> avx2_registration;
+
+struct Avx512 final : LevelKernel {
+  Avx512() : LevelKernel(avx512_level, 8) {}
+};
+const Registration<Avx512> avx512_registration;
+#endif
+
+}  // namespace
+}  // namespace attune::cpu

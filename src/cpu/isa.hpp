@@ -1,0 +1,21 @@
+// Which instruction-set levels this machine has, and which of them may be used.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cpu/level/level.hpp"
+
+namespace attune::cpu {
+
+// Every level this library was built with, worst first.
+const std::vector<const Level*>& levels();
+
+// Why a level cannot be used here, as a clause, or "": the machine lacks it, or ATTUNE_CPU_ISA (portable, avx2, avx512)
+// names a lower one.
+std::string refusal(const Level& level);
+
+// The best level without a refusal.
+const Level& best_level();
+
+}  // namespace attune::cpu

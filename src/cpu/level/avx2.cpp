@@ -1,0 +1,9 @@
+// 256-bit vectors with fused multiply-add and fp16 conversion: AVX2, FMA, F16C.
+#if defined(__x86_64__)
+#define ATTUNE_LEVEL avx2
+#include "cpu/level/level.inl.hpp"
+
+namespace attune::cpu {
+const Level avx2_level = ATTUNE_LEVEL_TABLE(avx2, true);
+}  // namespace attune::cpu
+#endif

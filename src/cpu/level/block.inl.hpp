@@ -1,0 +1,267 @@
+// The block path: up to block_rows stacked rows against all their keys, by blocked online softmax. Keys come in chunks
+// that are packed once and used by every register tile of rows.
+#pragma once
+
+#include "cpu/level/level.hpp"
+#include "cpu/level/memory.inl.hpp"
+#include "cpu/level/products.inl.hpp"
+#include "cpu/level/softmax.inl.hpp"
+#include "cpu/level/vector.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+constexpr int max_tiles = (block_rows + tile_rows - 1) / tile_rows;
+
+// Sums of float32 inputs are kept in double: the error of float sums over many keys would exceed that of everything
+// else.
+template <typename T>
+constexpr int64_t chunk_keys = key_alignment * 4 / static_cast<int64_t>(sizeof(T));
+
+// Hands out pieces of one allocation; with no allocation it only counts.
+class Arena {
+ public:
+  explicit Arena(void* data) : data_(static_cast<char*>(data)) {}
+  template <typename T>
+  T* take(int64_t count) {
+    char* const at = data_ == nullptr ? nullptr : data_ + used_;
+    used_ += static_cast<size_t>(round_up(count * static_cast<int64_t>(sizeof(T)), 64));
+    return reinterpret_cast<T*>(at);
+  }
+  size_t used() const { return used_; }
+
+ private:
+  char* data_;
+  size_t used_ = 0;
+};
+
+// A register tile of rows and its state between chunks.
+template <typename T>
+struct Tile {
+  int first = 0, count = 0, vecs = 0;
+  int64_t begin = 0, end = 0;                // keys that some row sees
+  int64_t common_begin = 0, common_end = 0;  // keys that every row sees
+  float* q = nullptr;                        // dim_qk x rows
+  T* out = nullptr;                          // dim_v, padded to strips, x rows
+  float* largest = nullptr;
+  T* sums = nullptr;
+};
+
+// Everything in the scratch memory of a task.
+template <typename T>
+struct Scratch {
+  Tile<T> tiles[max_tiles];
+  float* k = nullptr;  // chunk_keys + key_step rows of k_pitch
+  int64_t k_pitch = 0;
+  T* v = nullptr;  // strips x chunk_keys x strip
+  int64_t strips = 0;
+  float* x = nullptr;     // chunk_keys + key_step rows of tile_rows
+  T* weights = nullptr;   // chunk_keys x tile_rows; the same memory as x where the types agree
+  float* bias = nullptr;  // chunk_keys x tile_rows
+  T* rescale = nullptr;   // tile_rows
+  float* row = nullptr;
+  T* out_row = nullptr;
+
+  Scratch(const Problem& p, Arena& arena) {
+    strips = round_up(p.dim_v, strip<T>) / strip<T>;
+    // Not a power of two, so that rows do not fall on the same cache sets.
+    k_pitch = round_up(p.dim_qk, width) + 16;
+    for (Tile<T>& tile : tiles) {
+      tile.q = arena.take<float>(p.dim_qk * tile_rows);
+      tile.out = arena.take<T>(strips * strip<T> * tile_rows);
+      tile.largest = arena.take<float>(tile_rows);
+      tile.sums = arena.take<T>(tile_rows);
+    }
+    k = arena.take<float>((chunk_keys<T> + key_step) * k_pitch);
+    v = arena.take<T>(strips * chunk_keys<T> * strip<T>);
+    x = arena.take<float>((chunk_keys<T> + key_step) * tile_rows);
+    if constexpr (sizeof(T) == sizeof(float))
+      weights = x;
+    else
+      weights = arena.take<T>(chunk_keys<T> * tile_rows);
+    if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(chunk_keys<T> * tile_rows);
+    rescale = arena.take<T>(tile_rows);
+    row = arena.take<float>(max_head_dim);
+    out_row = arena.take<T>(max_head_dim);
+  }
+};
+
+// Keys [from, from + keys) as float rows, then zero rows up to the next multiple of key_step.
+inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t keys, float* to, int64_t pitch) {
+  const Problem& p = *call.problem;
+  for (int64_t i = 0; i < keys; ++i)
+    load_row(call.args->k, p.dtype, key_offset(p, p.k, block, from + i), p.dim_qk, to + i * pitch);
+  for (int64_t i = keys * pitch; i < (keys + key_step) * pitch; i += width) store(to + i, Floats{});
+}
+
+// Values of keys [from, from + keys) in strips. True if all are finite.
+template <typename T>
+bool pack_v(const Call& call, const Block& block, int64_t from, int64_t keys, Scratch<T>& scratch) {
+  const Problem& p = *call.problem;
+  const int64_t padded = scratch.strips * strip<T>;
+  for (int64_t j = p.dim_v; j < padded; ++j) scratch.row[j] = 0;
+  Floats not_finite{};
+  for (int64_t i = 0; i < keys; ++i) {
+    not_finite += load_row(call.args->v, p.dtype, key_offset(p, p.v, block, from + i), p.dim_v, scratch.row);
+    T* to = scratch.v + i * strip<T>;
+    for (int64_t j = 0; j < padded; j += strip<T>, to += chunk_keys<T> * strip<T>) {
+      ATTUNE_UNROLL
+      for (int c = 0; c < strip<T>; ++c) to[c] = scratch.row[j + c];
+    }
+  }
+  return sum_of<float>(not_finite) == 0;
+}
+
+template <typename T>
+void begin_tile(const Call& call, const Block& block, int first, int count, Scratch<T>& scratch, Tile<T>& tile) {
+  const Problem& p = *call.problem;
+  tile.first = first;
+  tile.count = count;
+  tile.vecs = (count + width - 1) / width;
+  const int rows = tile.vecs * width;
+  tile.begin = INT64_MAX;
+  tile.end = 0;
+  tile.common_begin = 0;
+  tile.common_end = INT64_MAX;
+  for (int lane = 0; lane < count; ++lane) {
+    const KeyRange& range = block.visible[first + lane];
+    tile.common_begin = larger_of(tile.common_begin, range.begin);
+    tile.common_end = smaller_of(tile.common_end, range.end);
+    if (range.begin >= range.end) continue;
+    tile.begin = smaller_of(tile.begin, range.begin);
+    tile.end = larger_of(tile.end, range.end);
+  }
+  for (int lane = 0; lane < rows; ++lane) {
+    if (lane < count) load_q_row(call, block, first + lane, scratch.row);
+    for (int64_t d = 0; d < p.dim_qk; ++d) tile.q[d * rows + lane] = lane < count ? scratch.row[d] : 0.0f;
+    tile.largest[lane] = -float_infinity;
+    tile.sums[lane] = 0;
+  }
+  for (int64_t i = 0; i < scratch.strips * strip<T> * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
+}
+
+// Hides from each row the keys outside its range: x is (keys x rows), its first key is `from`.
+inline void apply_ranges(const KeyRange* visible, int count, int rows, int64_t from, int64_t keys, float* x) {
+  alignas(vector_bytes) int32_t begin[tile_rows], end[tile_rows];
+  for (int lane = 0; lane < rows; ++lane) {
+    const KeyRange& range = visible[lane < count ? lane : count - 1];
+    begin[lane] = static_cast<int32_t>(smaller_of(larger_of(range.begin - from, 0), keys));
+    end[lane] = static_cast<int32_t>(smaller_of(larger_of(range.end - from, 0), keys));
+  }
+  for (int64_t k = 0; k < keys; ++k) {
+    const Ints key = Ints{} + static_cast<int32_t>(k);
+    for (int v = 0; v < rows; v += width) {
+      float* at = x + k * rows + v;
+      const Ints hidden = (key < load_bytes<Ints>(begin + v)) | (key >= load_bytes<Ints>(end + v));
+      store(at, hidden ? splat(-float_infinity) : load(at));
+    }
+  }
+}
+
+// Softcap, bias, mask and ranges of one tile. True if some row may not see some of these keys.
+template <typename T>
+bool shape_scores(const Call& call, const Block& block, const Tile<T>& tile, int64_t from, int64_t keys, float* x,
+                  float* bias) {
+  const Problem& p = *call.problem;
+  const int rows = tile.vecs * width;
+  const bool has_bias = (p.features & ATTUNE_BIAS) != 0;
+  const bool has_mask = (p.features & ATTUNE_MASK) != 0;
+  if (has_bias) {
+    for (int lane = 0; lane < rows; ++lane) {
+      if (lane < tile.count && stacked_row(call, block, tile.first + lane).row < block.seq_q)
+        load_bias(call, block, tile.first + lane, from, keys, bias + lane, rows);
+      else
+        for (int64_t k = 0; k < keys; ++k) bias[k * rows + lane] = 0;
+    }
+  }
+  finish_scores(call, x, has_bias ? bias : nullptr, keys * rows);
+  if (has_mask) {
+    for (int lane = 0; lane < tile.count; ++lane)
+      if (stacked_row(call, block, tile.first + lane).row < block.seq_q)
+        apply_mask(call, block, tile.first + lane, from, keys, x + lane, rows);
+  }
+  const bool ranged = from < tile.common_begin || from + keys > tile.common_end;
+  if (ranged) apply_ranges(block.visible + tile.first, tile.count, rows, from, keys, x);
+  return has_bias || has_mask || ranged;
+}
+
+// Keys [from, to) of the packed chunk that begins at `chunk`, for one tile.
+template <typename T, int Vecs>
+void step_tile(const Call& call, const Block& block, Scratch<T>& scratch, Tile<T>& tile, int64_t chunk, int64_t from,
+               int64_t to, bool v_finite) {
+  const int64_t keys = to - from;
+  score_block<Vecs>(scratch.k + (from - chunk) * scratch.k_pitch, scratch.k_pitch, keys, tile.q, call.problem->dim_qk,
+                    scratch.x);
+  const bool hidden = shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
+  online_softmax<T, Vecs>(call, scratch.x, keys, scratch.weights, tile.largest, tile.sums, scratch.rescale);
+  value_block<T, Vecs>(scratch.v + (from - chunk) * strip<T>, chunk_keys<T> * strip<T>, scratch.strips, keys,
+                       scratch.weights, scratch.rescale, hidden && !v_finite, tile.out);
+}
+
+// Calls f with the number of vectors that `count` rows need, as a compile-time constant.
+template <typename F>
+void with_vecs(int count, F&& f) {
+  static_assert(max_vecs == 3);
+  if (count > 2 * width)
+    f.template operator()<3>();
+  else if (count > width)
+    f.template operator()<2>();
+  else
+    f.template operator()<1>();
+}
+
+template <typename T>
+void end_tile(const Call& call, const Block& block, Scratch<T>& scratch, const Tile<T>& tile) {
+  const int rows = tile.vecs * width;
+  for (int lane = 0; lane < tile.count; ++lane) {
+    for (int64_t j = 0; j < call.problem->dim_v; ++j) scratch.out_row[j] = tile.out[j * rows + lane];
+    finish_row(call, block, tile.first + lane, scratch.out_row, tile.largest[lane], tile.sums[lane]);
+  }
+}
+
+template <typename T>
+void forward_block_as(const Call& call, const Block& block, void* memory) {
+  Arena arena(memory);
+  Scratch<T> scratch(*call.problem, arena);
+  int64_t begin = INT64_MAX, end = 0;
+  int tiles = 0;
+  for (int first = 0; first < block.count; first += tile_rows, ++tiles) {
+    Tile<T>& tile = scratch.tiles[tiles];
+    begin_tile(call, block, first, static_cast<int>(smaller_of(tile_rows, block.count - first)), scratch, tile);
+    begin = smaller_of(begin, tile.begin);
+    end = larger_of(end, tile.end);
+  }
+  for (int64_t chunk = begin; chunk < end;) {
+    // Chunks end at multiples of their size whatever row the task begins with.
+    const int64_t next = smaller_of(end, (chunk / chunk_keys<T> + 1) * chunk_keys<T>);
+    pack_k(call, block, chunk, next - chunk, scratch.k, scratch.k_pitch);
+    const bool v_finite = pack_v(call, block, chunk, next - chunk, scratch);
+    for (int i = 0; i < tiles; ++i) {
+      Tile<T>& tile = scratch.tiles[i];
+      const int64_t from = larger_of(chunk, tile.begin);
+      const int64_t to = smaller_of(next, tile.end);
+      if (from >= to) continue;
+      with_vecs(tile.count,
+                [&]<int Vecs>() { step_tile<T, Vecs>(call, block, scratch, tile, chunk, from, to, v_finite); });
+    }
+    chunk = next;
+  }
+  for (int i = 0; i < tiles; ++i) end_tile(call, block, scratch, scratch.tiles[i]);
+}
+
+inline void forward_block(const Call& call, const Block& block, void* scratch) {
+  if (call.problem->dtype == Dtype::f32)
+    forward_block_as<double>(call, block, scratch);
+  else
+    forward_block_as<float>(call, block, scratch);
+}
+
+template <typename T>
+size_t block_scratch_bytes(const Problem& p) {
+  Arena arena(nullptr);
+  const Scratch<T> scratch(p, arena);
+  return arena.used();
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL

@@ -1,0 +1,88 @@
+// One instruction-set level of the CPU backend, seen from outside: a table of functions over plain data.
+//
+// The same source (the .inl.hpp files here) is compiled once per level, each time in a translation unit of its own with
+// its own compiler flags. A function that two of them share by name would be merged by the linker, and a machine
+// without AVX-512 could end up running the AVX-512 copy. So everything in those files has internal linkage, calls no
+// inline function or template of other headers, and meets the rest of the library only through this table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/problem.hpp"
+#include "core/visibility.hpp"
+
+namespace attune::cpu {
+
+// What is constant during one attune_forward. With s = q.k (q negated where the scale is negative):
+//   no softcap: x = s * score_factor + bias * bias_factor
+//   softcap:    x = cap * tanh(s * cap_factor) + bias
+// A score is x * unit, and a weight exp2((x - largest x) * (exp2_high + exp2_low)). Keeping a large scale out of x
+// keeps x finite.
+struct Call {
+  const Problem* problem = nullptr;
+  const attune_forward_args* args = nullptr;
+  float q_factor = 1;  // sign of the scale
+  float score_factor = 1, bias_factor = 1, cap = 0, cap_factor = 0;
+  float exp2_high = 0, exp2_low = 0;
+  double unit = 1;
+};
+Call make_call(const Problem& problem, const attune_forward_args& args);
+
+// What one task computes. The rows of all query heads that share a KV head are stacked: stacked row i is row
+// i / group of the sequence, of head head_kv * group + i % group.
+struct Block {
+  int64_t batch = 0, head_kv = 0;
+  int64_t first_row_q = 0, first_row_k = 0;  // of the sequence, as in Sequence
+  int64_t seq_q = 0;                         // stacked rows of q rows from here on are not in use
+  int64_t first = 0;                         // stacked row
+  int count = 0;
+  const KeyRange* visible = nullptr;  // per stacked row from `first`; the call reads no key outside
+  double* partial = nullptr;          // not NULL: results go here, to be joined (partial_row_size() per row)
+};
+
+// Rows a task of the block path takes.
+constexpr int block_rows = 96;
+// Tasks begin and end at multiples of this many keys, so that results do not depend on the decomposition.
+constexpr int64_t key_alignment = 128;
+
+inline constexpr int64_t partial_header = 2;  // largest x, sum of weights; then dim_v sums
+
+// The state of the unfused form between its three steps: for each tile of tile_rows stacked rows a full score matrix.
+struct UnfusedTile {
+  int count = 0;             // rows in the tile
+  float* scores = nullptr;   // seq_k x tile_rows
+  float* largest = nullptr;  // tile_rows
+  double* sums = nullptr;    // tile_rows
+};
+
+struct Level {
+  const char* name;
+  int tile_rows;  // stacked rows of one register tile
+  int few_rows;   // up to this many stacked rows the row path is the better one
+  bool fused_multiply_add;
+
+  // Both paths: any number of keys, at most block_rows or few_rows rows.
+  size_t (*scratch_bytes)(const Problem&);
+  void (*forward_block)(const Call&, const Block&, void* scratch);
+  void (*forward_rows)(const Call&, const Block&, void* scratch);
+  // Joins `parts` partial results that lie `stride` doubles apart.
+  void (*join)(const Call&, const Block&, const double* parts, int64_t count, int64_t stride);
+
+  // The three steps of the unfused form, for one tile.
+  void (*unfused_scores)(const Call&, const Block&, int64_t seq_k, const UnfusedTile&, void* scratch);
+  void (*unfused_softmax)(const Call&, int64_t seq_k, const UnfusedTile&);
+  void (*unfused_values)(const Call&, const Block&, int64_t seq_k, const UnfusedTile&, void* scratch);
+
+  // For measuring: float32 multiply-adds in registers, returning how many operations that were; a sum over memory.
+  double (*multiply_add)(int64_t rounds);
+  float (*sum)(const float* data, int64_t count);
+};
+
+extern const Level portable_level;
+#if defined(__x86_64__)
+extern const Level avx2_level;
+extern const Level avx512_level;
+#endif
+
+}  // namespace attune::cpu

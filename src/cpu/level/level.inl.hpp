@@ -1,0 +1,67 @@
+// The table of a level. A translation unit of a level defines ATTUNE_LEVEL, includes this, and is compiled with the
+// flags of its instruction set (CMakeLists.txt).
+#pragma once
+
+#include "cpu/level/block.inl.hpp"
+#include "cpu/level/level.hpp"
+#include "cpu/level/rows.inl.hpp"
+#include "cpu/level/unfused.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+size_t scratch_bytes(const Problem& p) {
+  const size_t sizes[] = {block_scratch_bytes<float>(p), block_scratch_bytes<double>(p), rows_scratch_bytes<float>(p),
+                          rows_scratch_bytes<double>(p)};
+  size_t largest = 0;
+  for (const size_t size : sizes) largest = size > largest ? size : largest;
+  return largest;
+}
+
+double multiply_add_rounds(int64_t rounds) {
+  constexpr int chains = vector_bytes == 64 ? 16 : 12;
+  Floats sum[chains];
+  for (int i = 0; i < chains; ++i) sum[i] = splat(static_cast<float>(i));
+  const Floats factor = splat(0.999f), term = splat(0.001f);
+  for (int64_t round = 0; round < rounds; ++round) {
+    ATTUNE_UNROLL
+    for (int i = 0; i < chains; ++i) sum[i] = multiply_add(sum[i], factor, term);
+  }
+  Floats total{};
+  for (int i = 0; i < chains; ++i) total += sum[i];
+  // Without a use of the result the loop would be removed.
+  asm volatile("" : : "m"(total));
+  return 2.0 * chains * width * static_cast<double>(rounds);
+}
+
+float sum_memory(const float* data, int64_t count) {
+  constexpr int streams = 8;
+  Floats sum[streams] = {};
+  int64_t i = 0;
+  for (; i + streams * width <= count; i += streams * width) {
+    ATTUNE_UNROLL
+    for (int s = 0; s < streams; ++s) sum[s] += load(data + i + s * width);
+  }
+  float total = 0;
+  for (const Floats& s : sum) total += sum_of<float>(s);
+  for (; i < count; ++i) total += data[i];
+  return total;
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL
+
+#define ATTUNE_LEVEL_TABLE(level, has_fused) \
+  {#level,                                   \
+   level::tile_rows,                         \
+   level::few_rows,                          \
+   has_fused,                                \
+   level::scratch_bytes,                     \
+   level::forward_block,                     \
+   level::forward_rows,                      \
+   level::join,                              \
+   level::unfused_scores,                    \
+   level::unfused_softmax,                   \
+   level::unfused_values,                    \
+   level::multiply_add_rounds,               \
+   level::sum_memory}

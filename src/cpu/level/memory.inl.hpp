@@ -1,0 +1,214 @@
+// Between the caller's tensors and the packed float32 forms the products work on. Nothing here reads or writes an
+// element outside the rows and columns it is asked for.
+#pragma once
+
+#include "cpu/level/level.hpp"
+#include "cpu/level/products.inl.hpp"
+#include "cpu/level/vector.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+constexpr int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
+inline int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t larger_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+inline const char* element(const void* data, Dtype dtype, int64_t index) {
+  return static_cast<const char*>(data) + index * (dtype == Dtype::f32 ? 4 : 2);
+}
+
+// A vector of elements at `from`.
+inline Floats load_as_floats(const char* from, Dtype dtype) {
+  if (dtype == Dtype::f32) return load_bytes<Floats>(from);
+  const Halves halves = load_bytes<Halves>(from);
+  return dtype == Dtype::bf16 ? floats_from_bf16(halves) : floats_from_f16(halves);
+}
+
+// The first `count` < width elements at `from`, then zeros.
+inline Floats load_as_floats(const char* from, Dtype dtype, int64_t count) {
+  alignas(vector_bytes) char padded[vector_bytes] = {};
+  __builtin_memcpy(padded, from, static_cast<size_t>(count) * (dtype == Dtype::f32 ? 4 : 2));
+  return load_as_floats(padded, dtype);
+}
+
+// `count` elements to floats, zero-padded to full vectors. Returns a vector that is 0 unless one was infinite or NaN.
+inline Floats load_row(const void* data, Dtype dtype, int64_t first, int64_t count, float* to) {
+  Floats not_finite{};
+  const int64_t whole = count / width * width;
+  const int64_t step = width * (dtype == Dtype::f32 ? 4 : 2);
+  const char* from = element(data, dtype, first);
+  const auto convert = [&](auto convert_one) {
+    for (int64_t i = 0; i < whole; i += width, from += step) {
+      const Floats value = convert_one(from);
+      not_finite += value * 0.0f;
+      store(to + i, value);
+    }
+  };
+  if (dtype == Dtype::f32)
+    convert([](const char* at) { return load_bytes<Floats>(at); });
+  else if (dtype == Dtype::bf16)
+    convert([](const char* at) { return floats_from_bf16(load_bytes<Halves>(at)); });
+  else
+    convert([](const char* at) { return floats_from_f16(load_bytes<Halves>(at)); });
+  if (whole < count) {
+    const Floats value = load_as_floats(from, dtype, count - whole);
+    not_finite += value * 0.0f;
+    store(to + whole, value);
+  }
+  return not_finite;
+}
+
+// `count` floats to elements of dtype; `from` is readable up to full vectors.
+inline void store_row(const float* from, void* data, Dtype dtype, int64_t first, int64_t count) {
+  char* to = static_cast<char*>(data) + first * (dtype == Dtype::f32 ? 4 : 2);
+  if (dtype == Dtype::f32) {
+    __builtin_memcpy(to, from, static_cast<size_t>(count) * 4);
+    return;
+  }
+  for (int64_t i = 0; i < count; i += width, to += width * 2) {
+    const Floats value = load(from + i);
+    const Halves halves = dtype == Dtype::bf16 ? bf16_from_floats(value) : f16_from_floats(value);
+    if (i + width <= count)
+      store_bytes(to, halves);
+    else
+      __builtin_memcpy(to, &halves, static_cast<size_t>(count - i) * 2);
+  }
+}
+
+// Where a stacked row lies.
+struct StackedRow {
+  int64_t row = 0, head = 0;  // row of the sequence, query head
+};
+inline StackedRow stacked_row(const Call& call, const Block& block, int64_t lane) {
+  const int64_t group = call.problem->heads_q / call.problem->heads_kv;
+  const int64_t index = block.first + lane;
+  return {index / group, block.head_kv * group + index % group};
+}
+inline int64_t q_offset(const Problem& p, const attune_strides& strides, const Block& block, StackedRow at) {
+  const int64_t batch = (p.features & ATTUNE_PACKED) != 0 ? 0 : block.batch * strides.batch;
+  return batch + (block.first_row_q + at.row) * strides.row + at.head * strides.head;
+}
+inline int64_t key_offset(const Problem& p, const attune_strides& strides, const Block& block, int64_t key) {
+  const int64_t batch = (p.features & ATTUNE_PACKED) != 0 ? 0 : block.batch * strides.batch;
+  return batch + (block.first_row_k + key) * strides.row + block.head_kv * strides.head;
+}
+inline int64_t score_offset(const attune_score_strides& strides, const Block& block, StackedRow at, int64_t key) {
+  return block.batch * strides.batch + at.head * strides.head + at.row * strides.query + key * strides.key;
+}
+
+// One row of q as floats with the sign of the scale; a scale of 0 makes it 0. Rows not in use are not read.
+inline void load_q_row(const Call& call, const Block& block, int64_t lane, float* to) {
+  const Problem& p = *call.problem;
+  const StackedRow at = stacked_row(call, block, lane);
+  const int64_t padded = round_up(p.dim_qk, width);
+  if (at.row < block.seq_q && call.q_factor != 0) {
+    load_row(call.args->q, p.dtype, q_offset(p, p.q, block, at), p.dim_qk, to);
+    if (call.q_factor < 0)
+      for (int64_t d = 0; d < padded; d += width) store(to + d, -load(to + d));
+  } else {
+    for (int64_t d = 0; d < padded; d += width) store(to + d, Floats{});
+  }
+}
+
+// Bias of `keys` keys for one stacked row: to[i * pitch].
+inline void load_bias(const Call& call, const Block& block, int64_t lane, int64_t key, int64_t keys, float* to,
+                      int64_t pitch) {
+  const Problem& p = *call.problem;
+  const char* from =
+      element(call.args->bias, p.bias_dtype, score_offset(p.bias, block, stacked_row(call, block, lane), key));
+  const int64_t step = p.bias.key * (p.bias_dtype == Dtype::f32 ? 4 : 2);
+  if (p.bias_dtype == Dtype::f32) {
+    for (int64_t i = 0; i < keys; ++i) __builtin_memcpy(to + i * pitch, from + i * step, 4);
+    return;
+  }
+  alignas(vector_bytes) float converted[width];
+  for (int64_t i = 0; i < keys; i += width) {
+    const int64_t count = smaller_of(width, keys - i);
+    uint16_t halves[width] = {};
+    for (int64_t j = 0; j < count; ++j) __builtin_memcpy(halves + j, from + (i + j) * step, 2);
+    store(converted, load_as_floats(reinterpret_cast<const char*>(halves), p.bias_dtype));
+    for (int64_t j = 0; j < count; ++j) to[(i + j) * pitch] = converted[j];
+  }
+}
+
+// Hides the keys whose mask byte is 0 from one stacked row: x[i * pitch] = -inf.
+inline void apply_mask(const Call& call, const Block& block, int64_t lane, int64_t key, int64_t keys, float* x,
+                       int64_t pitch) {
+  const Problem& p = *call.problem;
+  const uint8_t* mask = call.args->mask + score_offset(p.mask, block, stacked_row(call, block, lane), key);
+  for (int64_t i = 0; i < keys; ++i) {
+    const float value = x[i * pitch];
+    x[i * pitch] = mask[i * p.mask.key] != 0 ? value : -__builtin_inff();
+  }
+}
+
+// Ends a row: divides the sums by the weights, adds the sink, writes o and lse. `largest` is in units of x.
+template <typename T>
+void write_row(const Call& call, const Block& block, int64_t lane, const T* sums, double largest, double total) {
+  const Problem& p = *call.problem;
+  const StackedRow at = stacked_row(call, block, lane);
+  const double minus_infinity = -__builtin_inf();
+  double lse = minus_infinity;
+  double weight = 0;
+  if (at.row < block.seq_q) {
+    const bool has_sink = (p.features & ATTUNE_SINK) != 0;
+    const double sink = has_sink ? static_cast<double>(call.args->sink[at.head]) : minus_infinity;
+    if (total == 0) {
+      lse = sink;
+    } else if (sink == minus_infinity) {
+      lse = largest * call.unit + __builtin_log(total);
+      weight = 1 / total;
+    } else {
+      const double score = largest * call.unit;
+      const double top = score > sink ? score : sink;
+      const double rescale = score == top ? 1 : __builtin_exp(score - top);
+      const double denominator = total * rescale + (sink == top ? 1 : __builtin_exp(sink - top));
+      lse = top + __builtin_log(denominator);
+      weight = rescale / denominator;
+    }
+  }
+  alignas(vector_bytes) float out[max_head_dim];
+  const int64_t padded = round_up(p.dim_v, width);
+  if (weight == 0) {
+    for (int64_t j = 0; j < padded; j += width) store(out + j, Floats{});
+  } else {
+    const T factor = static_cast<T>(weight);
+    for (int64_t j = 0; j < p.dim_v; ++j) out[j] = static_cast<float>(sums[j] * factor);
+  }
+  store_row(out, call.args->o, p.dtype, q_offset(p, p.o, block, at), p.dim_v);
+  if ((p.features & ATTUNE_LSE) != 0) call.args->lse[q_offset(p, p.lse, block, at)] = static_cast<float>(lse);
+}
+
+// Ends a row, or leaves it to join().
+template <typename T>
+void finish_row(const Call& call, const Block& block, int64_t lane, const T* sums, double largest, double total) {
+  if (block.partial == nullptr) return write_row(call, block, lane, sums, largest, total);
+  double* to = block.partial + lane * (call.problem->dim_v + partial_header);
+  to[0] = largest;
+  to[1] = total;
+  for (int64_t j = 0; j < call.problem->dim_v; ++j) to[partial_header + j] = sums[j];
+}
+
+inline void join(const Call& call, const Block& block, const double* parts, int64_t count, int64_t stride) {
+  const int64_t dim = call.problem->dim_v;
+  const double factor = static_cast<double>(call.exp2_high) + call.exp2_low;
+  for (int64_t lane = 0; lane < block.count; ++lane) {
+    const double* row = parts + lane * (dim + partial_header);
+    double largest = -__builtin_inf();
+    for (int64_t i = 0; i < count; ++i)
+      if (row[i * stride] > largest) largest = row[i * stride];
+    double total = 0;
+    double sums[max_head_dim] = {};
+    for (int64_t i = 0; i < count; ++i) {
+      const double* part = row + i * stride;
+      if (part[1] == 0) continue;  // saw no key
+      const double weight = part[0] == largest ? 1 : __builtin_exp2((part[0] - largest) * factor);
+      total += part[1] * weight;
+      for (int64_t j = 0; j < dim; ++j) sums[j] += part[partial_header + j] * weight;
+    }
+    write_row(call, block, lane, sums, largest, total);
+  }
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL

@@ -1,0 +1,7 @@
+// The level that every machine has: 128-bit vectors, no fused multiply-add.
+#define ATTUNE_LEVEL portable
+#include "cpu/level/level.inl.hpp"
+
+namespace attune::cpu {
+const Level portable_level = ATTUNE_LEVEL_TABLE(portable, false);
+}  // namespace attune::cpu

@@ -1,0 +1,97 @@
+// The two matrix products, as register tiles with the query rows along the vector lanes: S^T = K Q^T and O^T = V^T P^T.
+// Keys need no transposition that way, and the softmax needs no sum across lanes.
+#pragma once
+
+#include "cpu/level/vector.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+// Up to 3 vectors of rows times this many keys (or columns of V) fill the registers: 24 of 32 or 12 of 16 accumulators.
+constexpr int max_vecs = 3;
+constexpr int key_step = vector_bytes == 64 ? 8 : 4;
+constexpr int tile_rows = max_vecs * width;
+
+// V is packed in strips of this many columns: (dim_v / strip) x keys x strip.
+template <typename T>
+constexpr int strip = key_step * 4 / static_cast<int>(sizeof(T));
+
+// scores[i][row] = sum over d, in order, of k[i][d] * q[d][row], for key_step keys.
+template <int Vecs>
+void score_tile(const float* k, int64_t k_pitch, const float* q, int64_t dim, float* scores) {
+  constexpr int rows = Vecs * width;
+  Floats sum[key_step][Vecs] = {};
+  for (int64_t d = 0; d < dim; ++d) {
+    Floats q_row[Vecs];
+    ATTUNE_UNROLL
+    for (int v = 0; v < Vecs; ++v) q_row[v] = load(q + d * rows + v * width);
+    ATTUNE_UNROLL
+    for (int i = 0; i < key_step; ++i) {
+      const Floats key = splat(k[i * k_pitch + d]);
+      ATTUNE_UNROLL
+      for (int v = 0; v < Vecs; ++v) sum[i][v] = multiply_add(key, q_row[v], sum[i][v]);
+    }
+  }
+  ATTUNE_UNROLL
+  for (int i = 0; i < key_step; ++i) {
+    ATTUNE_UNROLL
+    for (int v = 0; v < Vecs; ++v) store(scores + i * rows + v * width, sum[i][v]);
+  }
+}
+
+// Scores of `keys` keys. Rows of k and of scores must exist up to the next multiple of key_step.
+template <int Vecs>
+void score_block(const float* k, int64_t k_pitch, int64_t keys, const float* q, int64_t dim, float* scores) {
+  for (int64_t i = 0; i < keys; i += key_step)
+    score_tile<Vecs>(k + i * k_pitch, k_pitch, q, dim, scores + i * Vecs * width);
+}
+
+// out[c][row] = out[c][row] * rescale[row] + sum over keys of v[key][c] * weights[key][row], for one strip of columns.
+// skip_zeros: a weight of 0 hides the key even where v is infinite or NaN.
+template <typename T, int Vecs, bool skip_zeros>
+void value_strip(const T* v_strip, int64_t keys, const T* weights, const T* rescale, T* out) {
+  constexpr int vecs = Vecs * static_cast<int>(sizeof(T) / sizeof(float));
+  constexpr int rows = Vecs * width;
+  constexpr int columns = strip<T>;
+  Vector<T> sum[columns][vecs] = {};
+  for (int64_t k = 0; k < keys; ++k) {
+    Vector<T> weight[vecs];
+    ATTUNE_UNROLL
+    for (int v = 0; v < vecs; ++v) weight[v] = load(weights + k * rows + v * lanes<T>);
+    ATTUNE_UNROLL
+    for (int c = 0; c < columns; ++c) {
+      const Vector<T> value = splat(v_strip[k * columns + c]);
+      ATTUNE_UNROLL
+      for (int v = 0; v < vecs; ++v) {
+        if constexpr (skip_zeros)
+          sum[c][v] += weight[v] == T{0} ? Vector<T>{} : weight[v] * value;
+        else
+          sum[c][v] = multiply_add(value, weight[v], sum[c][v]);
+      }
+    }
+  }
+  ATTUNE_UNROLL
+  for (int c = 0; c < columns; ++c) {
+    ATTUNE_UNROLL
+    for (int v = 0; v < vecs; ++v) {
+      T* at = out + c * rows + v * lanes<T>;
+      store(at, multiply_add(load(at), load(rescale + v * lanes<T>), sum[c][v]));
+    }
+  }
+}
+
+// All strips; v points at the first key to use within the first strip, strips lie strip_pitch apart.
+template <typename T, int Vecs>
+void value_block(const T* v, int64_t strip_pitch, int64_t strips, int64_t keys, const T* weights, const T* rescale,
+                 bool skip_zeros, T* out) {
+  for (int64_t i = 0; i < strips; ++i) {
+    T* at = out + i * strip<T> * Vecs * width;
+    if (skip_zeros)
+      value_strip<T, Vecs, true>(v + i * strip_pitch, keys, weights, rescale, at);
+    else
+      value_strip<T, Vecs, false>(v + i * strip_pitch, keys, weights, rescale, at);
+  }
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL

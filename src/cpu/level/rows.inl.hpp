@@ -1,0 +1,245 @@
+// The row path, for a few rows against many keys (decoding): lanes run along the head dimension, K and V are read in
+// place and once, so memory bandwidth is the limit.
+#pragma once
+
+#include "cpu/level/block.inl.hpp"
+#include "cpu/level/level.hpp"
+#include "cpu/level/memory.inl.hpp"
+#include "cpu/level/softmax.inl.hpp"
+#include "cpu/level/vector.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+constexpr int few_rows = width / 2;
+// Accumulators of the second product.
+constexpr int row_accumulators = vector_bytes == 64 ? 16 : 8;
+
+template <typename T>
+struct RowScratch {
+  float* q = nullptr;  // few_rows x padded dim_qk
+  T* out = nullptr;    // few_rows x padded dim_v
+  float* x = nullptr;  // few_rows x key_alignment
+  float* bias = nullptr;
+  T* weights = nullptr;           // few_rows x key_alignment
+  int64_t dim_qk = 0, dim_v = 0;  // padded
+
+  RowScratch(const Problem& p, Arena& arena) {
+    dim_qk = round_up(p.dim_qk, width);
+    dim_v = round_up(p.dim_v, width);
+    q = arena.take<float>(few_rows * dim_qk);
+    out = arena.take<T>(few_rows * dim_v);
+    x = arena.take<float>(few_rows * key_alignment);
+    bias = arena.take<float>(key_alignment);
+    weights = arena.take<T>(few_rows * key_alignment);
+  }
+};
+
+// x[r][i] = q[r] . k[i] for R rows.
+template <Dtype dtype, int R>
+void row_scores(const Call& call, const Block& block, int64_t from, int64_t keys, const float* q, int64_t q_pitch,
+                float* x) {
+  const Problem& p = *call.problem;
+  const int64_t whole = p.dim_qk / width * width;
+  for (int64_t i = 0; i < keys; ++i) {
+    const char* k = element(call.args->k, dtype, key_offset(p, p.k, block, from + i));
+    Floats sum[R] = {};
+    for (int64_t d = 0; d < whole; d += width) {
+      const Floats key = load_as_floats(k + d * (dtype == Dtype::f32 ? 4 : 2), dtype);
+      ATTUNE_UNROLL
+      for (int r = 0; r < R; ++r) sum[r] = multiply_add(key, load(q + r * q_pitch + d), sum[r]);
+    }
+    if (whole < p.dim_qk) {
+      const Floats key = load_as_floats(k + whole * (dtype == Dtype::f32 ? 4 : 2), dtype, p.dim_qk - whole);
+      ATTUNE_UNROLL
+      for (int r = 0; r < R; ++r) sum[r] = multiply_add(key, load(q + r * q_pitch + whole), sum[r]);
+    }
+    ATTUNE_UNROLL
+    for (int r = 0; r < R; ++r) x[r * key_alignment + i] = sum_lanes(sum[r]);
+  }
+}
+
+// out[r] = out[r] * rescale[r] + sum over keys of weights[r][i] * v[i], for R rows and Columns vectors of columns.
+template <Dtype dtype, typename T, int R, int Columns, bool skip_zeros>
+void row_values(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t column, const T* weights,
+                const T* rescale, T* out, int64_t out_pitch) {
+  constexpr int parts = static_cast<int>(sizeof(T) / sizeof(float));
+  const Problem& p = *call.problem;
+  const int64_t tail = p.dim_v - column - (Columns - 1) * width;  // elements of the last vector, if fewer than width
+  Vector<T> sum[R][Columns * parts] = {};
+  for (int64_t i = 0; i < keys; ++i) {
+    const char* v = element(call.args->v, dtype, key_offset(p, p.v, block, from + i) + column);
+    Vector<T> value[Columns * parts];
+    ATTUNE_UNROLL
+    for (int c = 0; c < Columns; ++c) {
+      const char* at = v + c * width * (dtype == Dtype::f32 ? 4 : 2);
+      const Floats loaded =
+          c + 1 < Columns || tail >= width ? load_as_floats(at, dtype) : load_as_floats(at, dtype, tail);
+      if constexpr (parts == 1) {
+        value[c] = loaded;
+      } else {
+        value[c * 2] = low_doubles(loaded);
+        value[c * 2 + 1] = high_doubles(loaded);
+      }
+    }
+    ATTUNE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const Vector<T> weight = splat(weights[r * key_alignment + i]);
+      ATTUNE_UNROLL
+      for (int c = 0; c < Columns * parts; ++c) {
+        if constexpr (skip_zeros)
+          sum[r][c] += weight == T{0} ? Vector<T>{} : weight * value[c];
+        else
+          sum[r][c] = multiply_add(weight, value[c], sum[r][c]);
+      }
+    }
+  }
+  ATTUNE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const Vector<T> factor = splat(rescale[r]);
+    ATTUNE_UNROLL
+    for (int c = 0; c < Columns * parts; ++c) {
+      T* at = out + r * out_pitch + column + c * lanes<T>;
+      store(at, multiply_add(load(at), factor, sum[r][c]));
+    }
+  }
+}
+
+template <Dtype dtype, typename T, int R, bool skip_zeros>
+void row_values_all(const Call& call, const Block& block, int64_t from, int64_t keys, const T* weights,
+                    const T* rescale, T* out, int64_t out_pitch) {
+  constexpr int columns = row_accumulators / R / static_cast<int>(sizeof(T) / sizeof(float));
+  int64_t column = 0;
+  for (; column + columns * width <= out_pitch; column += columns * width)
+    row_values<dtype, T, R, columns, skip_zeros>(call, block, from, keys, column, weights, rescale, out, out_pitch);
+  for (; column < out_pitch; column += width)
+    row_values<dtype, T, R, 1, skip_zeros>(call, block, from, keys, column, weights, rescale, out, out_pitch);
+}
+
+// Softcap, bias, mask and range of one row. True if it may not see some of these keys.
+inline bool shape_row(const Call& call, const Block& block, int64_t row, int64_t from, int64_t keys, float* x,
+                      float* bias) {
+  const Problem& p = *call.problem;
+  const bool has_bias = (p.features & ATTUNE_BIAS) != 0;
+  const bool has_mask = (p.features & ATTUNE_MASK) != 0;
+  const int64_t padded = round_up(keys, width);
+  if (has_bias) load_bias(call, block, row, from, keys, bias, 1);
+  for (int64_t i = keys; i < padded; ++i) x[i] = bias[i] = 0;
+  finish_scores(call, x, has_bias ? bias : nullptr, padded);
+  if (has_mask) apply_mask(call, block, row, from, keys, x, 1);
+  const KeyRange range = block.visible[row];
+  for (int64_t i = 0; i < smaller_of(range.begin - from, keys); ++i) x[i] = -float_infinity;
+  for (int64_t i = larger_of(range.end - from, 0); i < keys; ++i) x[i] = -float_infinity;
+  for (int64_t i = keys; i < padded; ++i) x[i] = -float_infinity;
+  return has_bias || has_mask || range.begin > from || range.end < from + keys;
+}
+
+// One step of the online softmax along a row of x, whose end is padded with -inf. Returns the factor for earlier sums.
+template <typename T>
+T online_softmax_row(const Call& call, const float* x, int64_t keys, T* weights, float& largest, T& total) {
+  const Floats high = splat(call.exp2_high);
+  const Floats low = splat(call.exp2_low);
+  Floats tops = splat(largest);
+  for (int64_t i = 0; i < keys; i += width) tops = larger(load(x + i), tops);
+  float top = largest;
+  for (int lane = 0; lane < width; ++lane) top = tops[lane] > top ? tops[lane] : top;
+  const Floats reference = reference_of(splat(top));
+  const Exp2 change = exp2_parts(splat(largest) - reference, high, low);
+  const T factor = (T{1} + static_cast<T>(change.fraction[0])) * static_cast<T>(change.power[0]);
+  Vector<T> sum{};
+  for (int64_t i = 0; i < keys; i += width) {
+    const Exp2 e = exp2_parts(load(x + i) - reference, high, low);
+    if constexpr (sizeof(T) == sizeof(float)) {
+      const Floats weight = exp2_of(e);
+      sum += weight;
+      store(weights + i, weight);
+    } else {
+      const Doubles low_half = (1.0 + low_doubles(e.fraction)) * low_doubles(e.power);
+      const Doubles high_half = (1.0 + high_doubles(e.fraction)) * high_doubles(e.power);
+      sum += low_half + high_half;
+      store(weights + i, low_half);
+      store(weights + i + double_width, high_half);
+    }
+  }
+  largest = top;
+  total = total * factor + sum_of<T>(sum);
+  return factor;
+}
+
+template <Dtype dtype, typename T, int R>
+void forward_rows_as(const Call& call, const Block& block, void* memory) {
+  const Problem& p = *call.problem;
+  Arena arena(memory);
+  const RowScratch<T> scratch(p, arena);
+  float largest[R];
+  T total[R], rescale[R];
+  int64_t begin = INT64_MAX, end = 0;
+  for (int64_t r = 0; r < R; ++r) {
+    largest[r] = -float_infinity;
+    total[r] = 0;
+    rescale[r] = 0;
+    for (int64_t j = 0; j < scratch.dim_v; j += lanes<T>) store(scratch.out + r * scratch.dim_v + j, Vector<T>{});
+    if (r >= block.count) {
+      for (int64_t d = 0; d < scratch.dim_qk; d += width) store(scratch.q + r * scratch.dim_qk + d, Floats{});
+      for (int64_t i = 0; i < key_alignment; ++i) scratch.weights[r * key_alignment + i] = 0;
+      continue;
+    }
+    load_q_row(call, block, r, scratch.q + r * scratch.dim_qk);
+    const KeyRange& range = block.visible[r];
+    if (range.begin >= range.end) continue;
+    begin = smaller_of(begin, range.begin);
+    end = larger_of(end, range.end);
+  }
+  for (int64_t from = begin; from < end;) {
+    const int64_t next = smaller_of(end, (from / key_alignment + 1) * key_alignment);
+    const int64_t keys = next - from;
+    row_scores<dtype, R>(call, block, from, keys, scratch.q, scratch.dim_qk, scratch.x);
+    bool hidden = false;
+    for (int r = 0; r < block.count; ++r) {
+      if (stacked_row(call, block, r).row >= block.seq_q) {
+        for (int64_t i = 0; i < keys; ++i) scratch.weights[r * key_alignment + i] = 0;
+        continue;
+      }
+      float* x = scratch.x + r * key_alignment;
+      hidden |= shape_row(call, block, r, from, keys, x, scratch.bias);
+      rescale[r] = online_softmax_row(call, x, keys, scratch.weights + r * key_alignment, largest[r], total[r]);
+    }
+    if (hidden)
+      row_values_all<dtype, T, R, true>(call, block, from, keys, scratch.weights, rescale, scratch.out, scratch.dim_v);
+    else
+      row_values_all<dtype, T, R, false>(call, block, from, keys, scratch.weights, rescale, scratch.out, scratch.dim_v);
+    from = next;
+  }
+  for (int r = 0; r < block.count; ++r)
+    finish_row(call, block, r, scratch.out + r * scratch.dim_v, largest[r], total[r]);
+}
+
+template <Dtype dtype, typename T>
+void forward_rows_of(const Call& call, const Block& block, void* scratch) {
+  if (block.count == 1) return forward_rows_as<dtype, T, 1>(call, block, scratch);
+  if (block.count == 2) return forward_rows_as<dtype, T, 2>(call, block, scratch);
+  if constexpr (few_rows >= 4)
+    if (block.count <= 4) return forward_rows_as<dtype, T, 4>(call, block, scratch);
+  if constexpr (few_rows >= 8) forward_rows_as<dtype, T, 8>(call, block, scratch);
+}
+
+inline void forward_rows(const Call& call, const Block& block, void* scratch) {
+  switch (call.problem->dtype) {
+    case Dtype::f16:
+      return forward_rows_of<Dtype::f16, float>(call, block, scratch);
+    case Dtype::bf16:
+      return forward_rows_of<Dtype::bf16, float>(call, block, scratch);
+    case Dtype::f32:
+      return forward_rows_of<Dtype::f32, double>(call, block, scratch);
+  }
+}
+
+template <typename T>
+size_t rows_scratch_bytes(const Problem& p) {
+  Arena arena(nullptr);
+  const RowScratch<T> scratch(p, arena);
+  return arena.used();
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL

@@ -1,0 +1,129 @@
+// exp2, tanh, and what happens to scores between the two products: softcap, bias, masks, and the weights.
+#pragma once
+
+#include "cpu/level/level.hpp"
+#include "cpu/level/vector.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+constexpr float float_infinity = __builtin_inff();
+
+// 2^t as power * (1 + fraction), t = x * (high + low); both 0 where 2^t < 2^-126. NaN stays NaN.
+struct Exp2 {
+  Floats fraction, power;
+};
+
+// Relative error of 1 + fraction: 2e-9 by the polynomial (minimax over [-0.5, 0.5] with the constant term held at 1),
+// and the rounding of fraction, which vanishes with t.
+inline Exp2 exp2_parts(Floats x, Floats high, Floats low) {
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the lowest bits; 127 more make it an exponent field.
+  constexpr float rounder = 0x1.8p23f + 127;
+  const Floats t = x * high;
+  const Floats shifted = t + rounder;
+  const Floats whole = shifted - rounder;
+  const Floats rest = multiply_add(x, low, multiply_add(x, high, -whole));
+  Floats q = splat(1.5353417977e-04f);
+  q = multiply_add(q, rest, splat(1.3398814335e-03f));
+  q = multiply_add(q, rest, splat(9.6184367625e-03f));
+  q = multiply_add(q, rest, splat(5.5503326146e-02f));
+  q = multiply_add(q, rest, splat(2.4022647921e-01f));
+  q = multiply_add(q, rest, splat(6.9314720279e-01f));
+  const Floats fraction = q * rest;
+  const Floats power = bits_as<Floats>(bits_as<Words>(shifted) << 23);
+  const auto tiny = t < -126.0f;
+  return {tiny ? Floats{} : fraction, tiny ? Floats{} : power};
+}
+
+inline Floats exp2_of(const Exp2& e) { return multiply_add(e.fraction, e.power, e.power); }
+
+// tanh through expm1(-2|x|), which is accurate to a few units in the last place also near 0.
+inline Floats tanh_of(Floats x) {
+  const Words sign = bits_as<Words>(x) & 0x80000000u;
+  const Floats magnitude = bits_as<Floats>(bits_as<Words>(x) ^ sign);
+  const Floats limited = magnitude > 40.0f ? splat(40.0f) : magnitude;
+  const Exp2 e = exp2_parts(limited, splat(-2.88539004e+00f), splat(-3.8519089e-08f));
+  const Floats minus_expm1 = (1.0f - e.power) - e.fraction * e.power;
+  const Floats result = minus_expm1 / (2.0f - minus_expm1);
+  return bits_as<Floats>(bits_as<Words>(result) | sign);
+}
+
+// Scores to x (level.hpp), `count` of them; bias may be NULL. Lengths are padded to full vectors.
+inline void finish_scores(const Call& call, float* x, const float* bias, int64_t count) {
+  if (call.cap > 0) {
+    for (int64_t i = 0; i < count; i += width) {
+      Floats value = call.cap * tanh_of(load(x + i) * call.cap_factor);
+      if (bias != nullptr) value += load(bias + i);
+      store(x + i, value);
+    }
+  } else if (bias != nullptr) {
+    const Floats score_factor = splat(call.score_factor);
+    for (int64_t i = 0; i < count; i += width)
+      store(x + i, multiply_add(load(x + i), score_factor, load(bias + i) * call.bias_factor));
+  }
+}
+
+// The weights of a row relative to `largest`, or to 0 where no key was seen yet: then -inf stays -inf.
+inline Floats reference_of(Floats largest) { return largest == -float_infinity ? Floats{} : largest; }
+
+// One step of the online softmax for columns of a (keys x Vecs * width) block: x becomes weights relative to the new
+// largest x, written to `weights` as T; `rescale` receives what the sums so far must be multiplied by.
+template <typename T, int Vecs>
+void online_softmax(const Call& call, const float* x, int64_t keys, T* weights, float* largest, T* sums, T* rescale) {
+  constexpr int rows = Vecs * width;
+  constexpr int parts = static_cast<int>(sizeof(T) / sizeof(float));  // vectors of T per vector of floats
+  const Floats high = splat(call.exp2_high);
+  const Floats low = splat(call.exp2_low);
+  Floats top[Vecs], reference[Vecs];
+  Vector<T> total[Vecs * parts];
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs; ++v) top[v] = load(largest + v * width);
+  for (int64_t k = 0; k < keys; ++k) {
+    ATTUNE_UNROLL
+    for (int v = 0; v < Vecs; ++v) top[v] = larger(load(x + k * rows + v * width), top[v]);
+  }
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs; ++v) {
+    reference[v] = reference_of(top[v]);
+    const Exp2 e = exp2_parts(load(largest + v * width) - reference[v], high, low);
+    store(largest + v * width, top[v]);
+    if constexpr (parts == 1) {
+      const Floats factor = exp2_of(e);
+      total[v] = load(sums + v * width) * factor;
+      store(rescale + v * width, factor);
+    } else {
+      const Doubles factors[2] = {(1.0 + low_doubles(e.fraction)) * low_doubles(e.power),
+                                  (1.0 + high_doubles(e.fraction)) * high_doubles(e.power)};
+      ATTUNE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int at = v * width + half * double_width;
+        total[v * 2 + half] = load(sums + at) * factors[half];
+        store(rescale + at, factors[half]);
+      }
+    }
+  }
+  for (int64_t k = 0; k < keys; ++k) {
+    ATTUNE_UNROLL
+    for (int v = 0; v < Vecs; ++v) {
+      const int64_t at = k * rows + v * width;
+      const Exp2 e = exp2_parts(load(x + at) - reference[v], high, low);
+      if constexpr (parts == 1) {
+        const Floats weight = exp2_of(e);
+        total[v] += weight;
+        store(weights + at, weight);
+      } else {
+        const Doubles low_half = (1.0 + low_doubles(e.fraction)) * low_doubles(e.power);
+        const Doubles high_half = (1.0 + high_doubles(e.fraction)) * high_doubles(e.power);
+        total[v * 2] += low_half;
+        total[v * 2 + 1] += high_half;
+        store(weights + at, low_half);
+        store(weights + at + double_width, high_half);
+      }
+    }
+  }
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs * parts; ++v) store(sums + v * lanes<T>, total[v]);
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL

@@ -1,0 +1,96 @@
+// The three-step form of one tile: scores to memory, softmax in memory, values from memory. Built from the block path's
+// parts, and, like the library calls it stands for, it computes the whole rectangle and masks it afterwards.
+#pragma once
+
+#include "cpu/level/block.inl.hpp"
+#include "cpu/level/level.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+template <int Vecs>
+void unfused_scores_as(const Call& call, const Block& block, int64_t seq_k, const UnfusedTile& state, void* memory) {
+  Arena arena(memory);
+  Scratch<float> scratch(*call.problem, arena);
+  Tile<float>& tile = scratch.tiles[0];
+  begin_tile(call, block, 0, block.count, scratch, tile);
+  constexpr int rows = Vecs * width;
+  for (int64_t from = 0; from < seq_k; from += chunk_keys<float>) {
+    const int64_t keys = smaller_of(chunk_keys<float>, seq_k - from);
+    pack_k(call, block, from, keys, scratch.k, scratch.k_pitch);
+    score_block<Vecs>(scratch.k, scratch.k_pitch, keys, tile.q, call.problem->dim_qk, scratch.x);
+    shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
+    __builtin_memcpy(state.scores + from * rows, scratch.x, static_cast<size_t>(keys * rows) * sizeof(float));
+  }
+}
+
+// Weights are relative to the largest score; the division by their sum waits for the last step, which rounds once.
+template <int Vecs>
+void unfused_softmax_as(const Call& call, int64_t seq_k, const UnfusedTile& state) {
+  constexpr int rows = Vecs * width;
+  alignas(vector_bytes) float sums[rows] = {};
+  alignas(vector_bytes) float rescale[rows];
+  for (int lane = 0; lane < rows; ++lane) {
+    state.largest[lane] = -float_infinity;
+    state.sums[lane] = 0;
+  }
+  for (int64_t k = 0; k < seq_k; ++k)
+    for (int v = 0; v < rows; v += width)
+      store(state.largest + v, larger(load(state.scores + k * rows + v), load(state.largest + v)));
+  for (int64_t from = 0; from < seq_k; from += chunk_keys<float>) {
+    float* x = state.scores + from * rows;
+    const int64_t keys = smaller_of(chunk_keys<float>, seq_k - from);
+    for (int lane = 0; lane < rows; ++lane) sums[lane] = 0;
+    online_softmax<float, Vecs>(call, x, keys, x, state.largest, sums, rescale);
+    if (call.problem->dtype == Dtype::f32) {
+      for (int64_t i = 0; i < keys * rows; i += rows)
+        for (int lane = 0; lane < rows; ++lane) state.sums[lane] += static_cast<double>(x[i + lane]);
+    } else {
+      for (int lane = 0; lane < rows; ++lane) state.sums[lane] += static_cast<double>(sums[lane]);
+    }
+  }
+}
+
+template <typename T, int Vecs>
+void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, const UnfusedTile& state, void* memory) {
+  Arena arena(memory);
+  Scratch<T> scratch(*call.problem, arena);
+  constexpr int rows = Vecs * width;
+  Tile<T>& tile = scratch.tiles[0];
+  tile.count = block.count;
+  tile.vecs = Vecs;
+  for (int64_t i = 0; i < scratch.strips * strip<T> * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
+  for (int lane = 0; lane < rows; ++lane) {
+    scratch.rescale[lane] = 1;
+    tile.largest[lane] = state.largest[lane];
+    tile.sums[lane] = static_cast<T>(state.sums[lane]);
+  }
+  for (int64_t from = 0; from < seq_k; from += chunk_keys<T>) {
+    const int64_t keys = smaller_of(chunk_keys<T>, seq_k - from);
+    const bool v_finite = pack_v(call, block, from, keys, scratch);
+    for (int64_t i = 0; i < keys * rows; ++i) scratch.weights[i] = state.scores[from * rows + i];
+    value_block<T, Vecs>(scratch.v, chunk_keys<T> * strip<T>, scratch.strips, keys, scratch.weights, scratch.rescale,
+                         !v_finite, tile.out);
+  }
+  end_tile(call, block, scratch, tile);
+}
+
+inline void unfused_scores(const Call& call, const Block& block, int64_t seq_k, const UnfusedTile& state,
+                           void* scratch) {
+  with_vecs(state.count, [&]<int Vecs>() { unfused_scores_as<Vecs>(call, block, seq_k, state, scratch); });
+}
+inline void unfused_softmax(const Call& call, int64_t seq_k, const UnfusedTile& state) {
+  with_vecs(state.count, [&]<int Vecs>() { unfused_softmax_as<Vecs>(call, seq_k, state); });
+}
+inline void unfused_values(const Call& call, const Block& block, int64_t seq_k, const UnfusedTile& state,
+                           void* scratch) {
+  with_vecs(state.count, [&]<int Vecs>() {
+    if (call.problem->dtype == Dtype::f32)
+      unfused_values_as<double, Vecs>(call, block, seq_k, state, scratch);
+    else
+      unfused_values_as<float, Vecs>(call, block, seq_k, state, scratch);
+  });
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL

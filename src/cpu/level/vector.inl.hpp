@@ -1,0 +1,174 @@
+// Vectors of the level's width, by the vector extension of GCC and Clang; intrinsics only where it has no words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__clang__)
+#define ATTUNE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define ATTUNE_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int vector_bytes = 64;
+#elif defined(__AVX2__)
+constexpr int vector_bytes = 32;
+#else
+constexpr int vector_bytes = 16;
+#endif
+
+constexpr int width = vector_bytes / 4;         // floats in a vector
+constexpr int double_width = vector_bytes / 8;  // doubles in a vector
+
+using Floats = float __attribute__((vector_size(vector_bytes)));
+using Doubles = double __attribute__((vector_size(vector_bytes)));
+using Words = uint32_t __attribute__((vector_size(vector_bytes)));
+using Ints = int32_t __attribute__((vector_size(vector_bytes)));
+using Halves = uint16_t __attribute__((vector_size(vector_bytes / 2)));  // as many as floats
+
+template <typename T>
+struct VectorOf;
+template <>
+struct VectorOf<float> {
+  using type = Floats;
+};
+template <>
+struct VectorOf<double> {
+  using type = Doubles;
+};
+template <typename T>
+using Vector = typename VectorOf<T>::type;
+template <typename T>
+constexpr int lanes = vector_bytes / static_cast<int>(sizeof(T));
+
+template <typename V>
+V load_bytes(const void* from) {
+  V value;
+  __builtin_memcpy(&value, from, sizeof value);
+  return value;
+}
+template <typename V>
+void store_bytes(void* to, V value) {
+  __builtin_memcpy(to, &value, sizeof value);
+}
+template <typename T>
+Vector<T> load(const T* from) {
+  return load_bytes<Vector<T>>(from);
+}
+template <typename T>
+void store(T* to, Vector<T> value) {
+  store_bytes(to, value);
+}
+
+// Minus, because adding +0 would change -0 and so cost an instruction.
+inline Floats splat(float x) { return x - Floats{}; }
+inline Doubles splat(double x) { return x - Doubles{}; }
+
+template <typename To, typename From>
+To bits_as(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  To result;
+  __builtin_memcpy(&result, &value, sizeof result);
+  return result;
+}
+
+// The larger one; b where a is NaN.
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+template <typename T>
+T sum_of(Vector<T> v) {
+  T sum = 0;
+  for (int i = 0; i < lanes<T>; ++i) sum += v[i];
+  return sum;
+}
+
+#if defined(__AVX512F__)
+inline float sum_lanes(Floats v) { return _mm512_reduce_add_ps(v); }
+#elif defined(__AVX2__)
+inline float sum_lanes(Floats v) {
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+#else
+inline float sum_lanes(Floats v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+#endif
+
+// a * b + c, rounded once where the level has such an instruction.
+#if defined(__AVX512F__)
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return _mm512_fmadd_pd(a, b, c); }
+#elif defined(__AVX2__)
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return _mm256_fmadd_pd(a, b, c); }
+#else
+inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
+inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return a * b + c; }
+#endif
+
+// The lower or upper half of the lanes as doubles.
+#if defined(__AVX512F__)
+inline Doubles low_doubles(Floats v) { return _mm512_cvtps_pd(_mm512_castps512_ps256(v)); }
+inline Doubles high_doubles(Floats v) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)); }
+#elif defined(__AVX2__)
+inline Doubles low_doubles(Floats v) { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
+inline Doubles high_doubles(Floats v) { return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)); }
+#else
+inline Doubles low_doubles(Floats v) { return Doubles{v[0], v[1]}; }
+inline Doubles high_doubles(Floats v) { return Doubles{v[2], v[3]}; }
+#endif
+
+// bf16 and fp16 to float and back, round to nearest even: the same values as core/convert.hpp.
+inline Floats floats_from_bf16(Halves h) { return bits_as<Floats>(__builtin_convertvector(h, Words) << 16); }
+
+inline Halves bf16_from_floats(Floats v) {
+  const Words bits = bits_as<Words>(v);
+  const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const Words quiet = (bits >> 16) | 0x40u;
+  return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded, Halves);
+}
+
+#if defined(__AVX512F__)
+inline Floats floats_from_f16(Halves h) { return _mm512_cvtph_ps(bits_as<__m256i>(h)); }
+inline Halves f16_from_floats(Floats v) {
+  return bits_as<Halves>(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#elif defined(__AVX2__)
+inline Floats floats_from_f16(Halves h) { return _mm256_cvtph_ps(bits_as<__m128i>(h)); }
+inline Halves f16_from_floats(Floats v) {
+  return bits_as<Halves>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#else
+inline Floats floats_from_f16(Halves h) {
+  const Words bits = __builtin_convertvector(h, Words);
+  const Words sign = (bits & 0x8000u) << 16;
+  const Words rest = bits & 0x7fffu;
+  const Words infinite = 0x7f800000u | ((rest & 0x3ffu) << 13);
+  // The product with 2^112 moves the exponent's bias and makes subnormals exact in one step.
+  const Words finite = bits_as<Words>(bits_as<Floats>(rest << 13) * 0x1p112f);
+  return bits_as<Floats>(sign | (rest >= 0x7c00u ? infinite : finite));
+}
+inline Halves f16_from_floats(Floats v) {
+  const Words bits = bits_as<Words>(v);
+  const Words sign = (bits >> 16) & 0x8000u;
+  const Words magnitude = bits & 0x7fffffffu;
+  const Words normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+  // A subnormal result: adding 0.5 leaves the rounded bits at the end of the sum.
+  const Words subnormal = bits_as<Words>(bits_as<Floats>(magnitude) + 0.5f) - 0x3f000000u;
+  Words result = magnitude < 0x38800000u ? subnormal : normal;
+  result = magnitude >= 0x477ff000u ? Words{} + 0x7c00u : result;
+  result = magnitude > 0x7f800000u ? Words{} + 0x7e00u : result;
+  return __builtin_convertvector(sign | result, Halves);
+}
+#endif
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL

@@ -1,0 +1,52 @@
+#include "cpu/tasks.hpp"
+
+#include <algorithm>
+
+namespace attune::cpu {
+
+Tasks::Tasks(const Problem& problem, const attune_forward_args& args, int rows)
+    : problem_(problem), args_(args), rows_(rows) {
+  first_block_.reserve(static_cast<size_t>(problem.batch) + 1);
+  first_block_.push_back(0);
+  for (int64_t b = 0; b < problem.batch; ++b) {
+    const int64_t stacked = sequence_of(problem, args, b).stored_q * problem.group();
+    first_block_.push_back(first_block_.back() + (stacked + rows - 1) / rows);
+  }
+}
+
+void Tasks::get(int64_t index, int64_t split, int64_t splits, Task& task) const {
+  // The last rows of a causal problem have the most work: they come first.
+  const int64_t block = first_block_.back() - 1 - index / problem_.heads_kv;
+  const auto after = std::upper_bound(first_block_.begin(), first_block_.end(), block);
+  const int64_t b = after - first_block_.begin() - 1;
+  const Sequence sequence = sequence_of(problem_, args_, b);
+  const int64_t group = problem_.group();
+
+  task.seq_k = sequence.seq_k;
+  task.block = {};
+  task.block.batch = b;
+  task.block.head_kv = index % problem_.heads_kv;
+  task.block.first_row_q = sequence.first_row_q;
+  task.block.first_row_k = sequence.first_row_k;
+  task.block.seq_q = sequence.seq_q;
+  task.block.first = (block - first_block_[static_cast<size_t>(b)]) * rows_;
+  task.block.count = static_cast<int>(std::min<int64_t>(rows_, sequence.stored_q * group - task.block.first));
+  task.block.visible = task.visible;
+
+  const int64_t per_split = (sequence.seq_k + splits - 1) / splits;
+  const int64_t step = (per_split + key_alignment - 1) / key_alignment * key_alignment;
+  const int64_t begin = std::min(split * step, sequence.seq_k);
+  const int64_t end = std::min(begin + step, sequence.seq_k);
+  KeyRange range;
+  for (int i = 0; i < task.block.count; ++i) {
+    const int64_t row = (task.block.first + i) / group;
+    // A row that is not in use takes the range of the one before it, so that it needs no masking.
+    if (row < sequence.seq_q) {
+      range = visible_keys(problem_, row, sequence.seq_q, sequence.seq_k);
+      range = {std::max(range.begin, begin), std::min(range.end, end)};
+    }
+    task.visible[i] = range;
+  }
+}
+
+}  // namespace attune::cpu

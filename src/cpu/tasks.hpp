@@ -1,0 +1,36 @@
+// How a problem is cut into tasks: blocks of stacked rows, each with the keys its rows see. The cut depends on the
+// problem and the lengths alone, never on the threads, so results do not either.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/problem.hpp"
+#include "core/visibility.hpp"
+#include "cpu/level/level.hpp"
+
+namespace attune::cpu {
+
+// Lists the blocks of `rows` stacked rows of every sequence and KV head.
+class Tasks {
+ public:
+  Tasks(const Problem& problem, const attune_forward_args& args, int rows);
+
+  int64_t count() const { return first_block_.back() * problem_.heads_kv; }
+
+  // One block, as a level wants it. Only keys of split `split` of `splits` count as visible.
+  struct Task {
+    Block block;
+    int64_t seq_k = 0;
+    KeyRange visible[block_rows];
+  };
+  void get(int64_t index, int64_t split, int64_t splits, Task& task) const;
+
+ private:
+  const Problem& problem_;
+  const attune_forward_args& args_;
+  int rows_;
+  std::vector<int64_t> first_block_;  // per sequence; the last is the total
+};
+
+}  // namespace attune::cpu
