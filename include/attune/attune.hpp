@@ -12,7 +12,6 @@
 #ifndef ATTUNE_ATTUNE_HPP
 #define ATTUNE_ATTUNE_HPP
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>

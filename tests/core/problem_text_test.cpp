@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/problem.hpp"
+#include "tests/support/paths.hpp"
 
 namespace attune {
 namespace {
@@ -82,7 +83,7 @@ TEST(ProblemText, RandomProblemsComeBackTheSame) {
 
 // In docs/problems.md a line `A -> B` in a code block says that A parses and prints as B; a lone line prints as itself.
 TEST(ProblemText, TheExamplesOfTheManualHold) {
-  std::ifstream manual(ATTUNE_REPO "/docs/problems.md");
+  std::ifstream manual(test::repo() + "/docs/problems.md");
   ASSERT_TRUE(manual) << "docs/problems.md is missing";
   int examples = 0;
   for (std::string line; std::getline(manual, line);) {

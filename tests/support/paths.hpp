@@ -1,0 +1,20 @@
+// Where the sources and the build are, also when a build made elsewhere is tested: then ATTUNE_REPO says where the
+// sources lie, and the build lies around the running program.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace attune::test {
+
+inline std::string repo() {
+  const char* given = std::getenv("ATTUNE_REPO");
+  return given != nullptr ? given : ATTUNE_REPO;
+}
+
+inline std::string build() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string();
+}
+
+}  // namespace attune::test
