@@ -103,7 +103,7 @@ class GraphContender final : public Contender {
  public:
   GraphContender(std::unique_ptr<Callee> callee, std::shared_ptr<InputSource> inputs, Gpu& gpu, GpuMode mode)
       : call_(std::move(callee), std::move(inputs), gpu, mode == GpuMode::cold),
-        edges_(mode == GpuMode::pdl ? GraphEdges::programmatic : GraphEdges::full),
+        edges_(mode == GpuMode::pdl ? GraphEdges::as_launched : GraphEdges::full),
         mode_(mode) {}
   GraphContender(const GraphContender&) = delete;
   GraphContender& operator=(const GraphContender&) = delete;
@@ -118,8 +118,8 @@ class GraphContender final : public Contender {
     calls_ = call_.sets();
     for (int guess = 0; guess < 2; ++guess) {
       record();
-      call_.gpu().replay(graph_);
-      const double per_call = std::max(call_.gpu().replay(graph_).seconds / calls_, 1e-9);
+      call_.gpu().replay(graph_.handle);
+      const double per_call = std::max(call_.gpu().replay(graph_.handle).seconds / calls_, 1e-9);
       const double wanted = std::ceil(sample_seconds / per_call);
       calls_ = std::max(call_.sets(), static_cast<int>(std::min<double>(wanted, most_calls)));
     }
@@ -133,7 +133,7 @@ class GraphContender final : public Contender {
   }
 
   Sample sample() override {
-    Sample sample = call_.gpu().replay(graph_);
+    Sample sample = call_.gpu().replay(graph_.handle);
     sample.seconds /= calls_;
     return sample;
   }
@@ -142,6 +142,7 @@ class GraphContender final : public Contender {
     Facts facts = call_.callee().facts();
     facts["calls_per_sample"] = std::to_string(calls_);
     facts["buffer_sets"] = std::to_string(call_.sets());
+    facts["programmatic_edges"] = std::to_string(graph_.programmatic_edges);
     facts["timer"] = fmt::format("events around a graph ({})", name_of(mode_));
     return facts;
   }
@@ -155,14 +156,14 @@ class GraphContender final : public Contender {
   }
 
   void drop_graph() {
-    if (graph_ != nullptr) call_.gpu().release_graph(graph_);
-    graph_ = nullptr;
+    if (graph_.handle != nullptr) call_.gpu().release_graph(graph_.handle);
+    graph_ = {};
   }
 
   GpuCall call_;
   GraphEdges edges_;
   GpuMode mode_;
-  GraphHandle graph_ = nullptr;
+  RecordedGraph graph_;
   int calls_ = 1;
 };
 

@@ -15,9 +15,14 @@ using DevicePointer = uint64_t;  // a CUdeviceptr
 using GraphHandle = void*;       // a CUgraphExec
 using StreamHandle = void*;      // a CUstream
 
-// How the launches of a graph follow each other. full: each waits for the end of the one before. programmatic: each may
-// begin when the one before allows it (programmatic dependent launch); only for kernels made for that.
-enum class GraphEdges { full, programmatic };
+// How the launches of a graph follow each other. full: each waits for the end of the one before, whatever the launches
+// asked for. as_launched: a launch that asked for programmatic dependence keeps it.
+enum class GraphEdges { full, as_launched };
+
+struct RecordedGraph {
+  GraphHandle handle = nullptr;
+  int programmatic_edges = 0;
+};
 
 class Gpu {
  public:
@@ -35,7 +40,7 @@ class Gpu {
   virtual void synchronise() = 0;
 
   // A graph of what `body` puts on the stream it is given, ready to be replayed.
-  virtual GraphHandle record(GraphEdges edges, const std::function<void(StreamHandle)>& body) = 0;
+  virtual RecordedGraph record(GraphEdges edges, const std::function<void(StreamHandle)>& body) = 0;
   virtual void release_graph(GraphHandle graph) = 0;
 
   // One replay: its seconds by events on the stream, with the time the host needs to launch outside, and the SM clock.

@@ -172,4 +172,16 @@ Measurement measurement_from_json(const json& object) {
   return measurement;
 }
 
+Protocol protocol_with(const json& changes) {
+  json fields = to_json(Protocol{});
+  if (!changes.is_object()) fail(ATTUNE_INVALID_ARGUMENT, "protocol: {} is not an object", changes.dump());
+  for (const auto& [name, value] : changes.items()) {
+    if (!fields.contains(name)) fail(ATTUNE_INVALID_ARGUMENT, "protocol: there is no field '{}'", name);
+    fields[name] = value;
+  }
+  const Protocol protocol = protocol_from_json(fields);
+  check(protocol);
+  return protocol;
+}
+
 }  // namespace attune::lab

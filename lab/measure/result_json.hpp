@@ -16,4 +16,7 @@ nlohmann::json to_json(const Result& result);
 // Throws ATTUNE_INVALID_ARGUMENT naming the field that is missing or wrong, or the protocol version it does not know.
 Measurement measurement_from_json(const nlohmann::json& json);
 
+// The default protocol with the fields given in `changes` (an object) in place of its own; refuses unknown ones.
+Protocol protocol_with(const nlohmann::json& changes);
+
 }  // namespace attune::lab
