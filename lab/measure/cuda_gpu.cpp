@@ -138,8 +138,8 @@ RecordedGraph CudaGpu::record(GraphEdges edges, const std::function<void(StreamH
   driver_.check(driver_.cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
   const std::unique_ptr<CUgraph_st, CUresult (*)(CUgraph)> owner(graph, driver_.cuGraphDestroy);
   RecordedGraph recorded;
-  recorded.programmatic_edges =
-      edges == GraphEdges::full ? make_edges_full(driver_, graph) : count_programmatic_edges(driver_, graph);
+  if (edges == GraphEdges::full) make_edges_full(driver_, graph);
+  recorded.programmatic_edges = count_programmatic_edges(driver_, graph);
   CUgraphExec executable = nullptr;
   driver_.check(driver_.cuGraphInstantiateWithFlags(&executable, graph, 0), "cuGraphInstantiate");
   recorded.handle = executable;
