@@ -30,28 +30,29 @@ extern "C" {
 typedef struct attune_contender_api {
   uint32_t struct_size; /* sizeof(attune_contender_api) */
   uint32_t version;     /* ATTUNE_CONTENDER_VERSION */
-  const char *name;     /* how results call it */
+  const char* name;     /* how results call it */
 
-  /* Everything that can be done before the tensors are known: compile, choose, load. Refuses problems it cannot serve. */
-  int32_t (*create)(const attune_forward_desc *desc, void **instance);
+  /* Everything that can be done before the tensors are known: compile, choose, load. Refuses problems it cannot serve.
+   */
+  int32_t (*create)(const attune_forward_desc* desc, void** instance);
 
   /* Puts the computation on the stream (a CUstream; NULL for problems on the CPU, which are done when run returns).
    * Called inside stream capture: no allocation, no synchronisation, no other stream. Called with one set of tensors
    * many times, or with several in turn; args->workspace has the size that workspace_bytes asked for. */
-  int32_t (*run)(void *instance, const attune_forward_args *args, void *stream);
+  int32_t (*run)(void* instance, const attune_forward_args* args, void* stream);
 
-  void (*destroy)(void *instance);
+  void (*destroy)(void* instance);
 
   /* May be NULL: no workspace. */
-  uint64_t (*workspace_bytes)(void *instance);
+  uint64_t (*workspace_bytes)(void* instance);
 
   /* The sentence that belongs to this thread's last refusal. */
-  const char *(*last_error)(void);
+  const char* (*last_error)(void);
 } attune_contender_api;
 
 /* The one symbol a plug-in exports. */
 #define ATTUNE_CONTENDER_SYMBOL "attune_contender"
-typedef const attune_contender_api *(*attune_contender_entry)(void);
+typedef const attune_contender_api* (*attune_contender_entry)(void);
 
 #ifdef __cplusplus
 }

@@ -96,6 +96,7 @@ void Session::warm_up(Entry& entry) {
   std::deque<double> latest;
   const double begin = clock_.now();
   int batches = 0;
+  entry.recording.settled = false;
   do {
     latest.push_back(entry.contender->sample().seconds);
     ++batches;

@@ -8,7 +8,7 @@
 #include "lab/measure/cuda_gpu.hpp"
 #include "lab/measure/engine.hpp"
 #include "lab/measure/environment.hpp"
-#include "lab/measure/forward_contender.hpp"
+#include "lab/measure/graph_contender.hpp"
 #include "lab/measure/result_json.hpp"
 
 struct attune_lab_session {
@@ -105,11 +105,12 @@ int32_t attune_lab_add_graph(attune_lab_session* session, const attune_lab_graph
     const attune_lab_graph given = sized(graph, "graph");
     if (required(session, "session").gpu == nullptr)
       attune::fail(ATTUNE_INVALID_ARGUMENT, "this session was made without a GPU (device_index -1)");
-    GraphRemake remake;
-    if (given.remake != nullptr) remake = [given](uint64_t seed) { return given.remake(given.user, seed); };
-    add(*session, given.role,
-        external_graph_contender(name_given(given.name), *session->gpu, given.graph, given.calls, std::move(remake),
-                                 facts_of(given.facts_json)));
+    const std::string name = name_given(given.name);
+    Facts facts = facts_of(given.facts_json);
+    const auto capture = [given](int calls, uint64_t seed) { return given.capture(given.user, calls, seed); };
+    auto source = given.capture != nullptr ? captured_graph(name, capture, std::move(facts))
+                                           : fixed_graph(name, given.graph, given.calls, std::move(facts));
+    add(*session, given.role, graph_contender(std::move(source), *session->gpu));
   });
 }
 

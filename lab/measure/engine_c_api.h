@@ -35,19 +35,23 @@ ATTUNE_LAB_API int32_t attune_lab_session_create(const char* protocol_json, int3
                                                  attune_lab_session** session);
 ATTUNE_LAB_API void attune_lab_session_destroy(attune_lab_session* session);
 
-/* A CUDA graph captured by the host. It must be linear, and stay alive as long as the session. */
+/* A contender that is a CUDA graph captured by the host. It must be linear.
+ *
+ * With `capture` the engine asks for graphs of as many calls as it needs, and for new ones between the rounds of short
+ * problems. Each stays the host's, and must live until the next capture or the end of the session. Without, `graph` is
+ * replayed as it is in every round. */
 typedef struct attune_lab_graph {
   uint32_t struct_size; /* sizeof(attune_lab_graph) */
   attune_lab_role role;
   const char* name;
   const char* facts_json; /* an object of strings kept in the result, or NULL */
-  void* graph;            /* CUgraphExec */
-  int32_t calls;          /* calls in the graph: enough for a replay of 2 ms */
-  int32_t reserved;       /* 0 */
-  /* Captures the graph anew, with new buffers filled from the seed, and returns it; NULL is a failure. Called between
-   * rounds, for short problems only. May be NULL: the graph is kept. */
-  void* (*remake)(void* user, uint64_t seed);
+  /* Captures `calls` calls on buffers filled from the seed (new ones whenever the seed is another) and returns the
+   * CUgraphExec; NULL is a failure. */
+  void* (*capture)(void* user, int32_t calls, uint64_t seed);
   void* user;
+  void* graph;      /* CUgraphExec; read only without `capture` */
+  int32_t calls;    /* in `graph`: enough for a replay of 2 ms */
+  int32_t reserved; /* 0 */
 } attune_lab_graph;
 ATTUNE_LAB_API int32_t attune_lab_add_graph(attune_lab_session* session, const attune_lab_graph* graph);
 

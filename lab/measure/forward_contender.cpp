@@ -9,12 +9,13 @@
 #include "core/error.hpp"
 #include "lab/measure/cpu_contender.hpp"
 #include "lab/measure/device_tensors.hpp"
+#include "lab/measure/graph_contender.hpp"
 
 namespace attune::lab {
 namespace {
 
 constexpr std::array mode_names{"steady", "cold", "pdl", "host"};
-constexpr int most_calls = 4096;  // of one graph
+constexpr size_t most_buffer_sets = 4096;
 constexpr size_t workspace_alignment = 256;
 
 // Two copies of one contender get the same data but must not lie alike.
@@ -51,6 +52,8 @@ class CpuForward final : public Contender {
         timed_(
             std::string(call_.callee->name()), [this] { call_.callee->run(call_.args, nullptr); },
             [this](uint64_t seed) { call_.make(seed); }, clock) {}
+  CpuForward(const CpuForward&) = delete;  // the timed calls hold its address
+  CpuForward& operator=(const CpuForward&) = delete;
 
   std::string_view name() const override { return timed_.name(); }
   void prepare(double sample_seconds, uint64_t seed) override { timed_.prepare(sample_seconds, seed); }
@@ -99,72 +102,31 @@ class GpuCall {
   std::vector<std::unique_ptr<DeviceTensors>> sets_;
 };
 
-class GraphContender final : public Contender {
+// The calls of a callee as a graph.
+class ForwardGraph final : public GraphSource {
  public:
-  GraphContender(std::unique_ptr<Callee> callee, std::shared_ptr<InputSource> inputs, Gpu& gpu, GpuMode mode)
+  ForwardGraph(std::unique_ptr<Callee> callee, std::shared_ptr<InputSource> inputs, Gpu& gpu, GpuMode mode)
       : call_(std::move(callee), std::move(inputs), gpu, mode == GpuMode::cold),
-        edges_(mode == GpuMode::pdl ? GraphEdges::as_launched : GraphEdges::full),
-        mode_(mode) {}
-  GraphContender(const GraphContender&) = delete;
-  GraphContender& operator=(const GraphContender&) = delete;
-  ~GraphContender() override { drop_graph(); }
+        edges_(mode == GpuMode::pdl ? GraphEdges::as_launched : GraphEdges::full) {}
 
   std::string_view name() const override { return call_.callee().name(); }
-
-  void prepare(double sample_seconds, uint64_t seed) override {
-    drop_graph();
-    call_.make(seed);
-    // Twice: one launch alone costs far more than one in a row, so the first guess is too low.
-    calls_ = call_.sets();
-    for (int guess = 0; guess < 2; ++guess) {
-      record();
-      call_.gpu().replay(graph_.handle);
-      const double per_call = std::max(call_.gpu().replay(graph_.handle).seconds / calls_, 1e-9);
-      const double wanted = std::ceil(sample_seconds / per_call);
-      calls_ = std::max(call_.sets(), static_cast<int>(std::min<double>(wanted, most_calls)));
-    }
-    record();
-  }
-
-  void remake(uint64_t seed) override {
-    drop_graph();
-    call_.make(seed);
-    record();
-  }
-
-  Sample sample() override {
-    Sample sample = call_.gpu().replay(graph_.handle);
-    sample.seconds /= calls_;
-    return sample;
-  }
-
   Facts facts() const override {
     Facts facts = call_.callee().facts();
-    facts["calls_per_sample"] = std::to_string(calls_);
     facts["buffer_sets"] = std::to_string(call_.sets());
-    facts["programmatic_edges"] = std::to_string(graph_.programmatic_edges);
-    facts["timer"] = fmt::format("events around a graph ({})", name_of(mode_));
     return facts;
   }
-
- private:
-  void record() {
-    drop_graph();
-    graph_ = call_.gpu().record(edges_, [this](StreamHandle stream) {
-      for (int i = 0; i < calls_; ++i) call_.run(i, stream);
+  void make(uint64_t seed) override { call_.make(seed); }
+  RecordedGraph record(int calls) override {
+    return call_.gpu().record(edges_, [this, calls](StreamHandle stream) {
+      for (int i = 0; i < calls; ++i) call_.run(i, stream);
     });
   }
+  void release(const RecordedGraph& graph) override { call_.gpu().release_graph(graph.handle); }
+  int fewest_calls() const override { return call_.sets(); }  // or the sets left out would not push the others out
 
-  void drop_graph() {
-    if (graph_.handle != nullptr) call_.gpu().release_graph(graph_.handle);
-    graph_ = {};
-  }
-
+ private:
   GpuCall call_;
   GraphEdges edges_;
-  GpuMode mode_;
-  RecordedGraph graph_;
-  int calls_ = 1;
 };
 
 // The CPU's share of a call: calls put on the stream one after another, the queue emptied outside the timing before it
@@ -212,47 +174,6 @@ class HostContender final : public Contender {
   int bursts_ = 1;
 };
 
-class ExternalGraph final : public Contender {
- public:
-  ExternalGraph(std::string name, Gpu& gpu, GraphHandle graph, int calls, GraphRemake remake, Facts facts)
-      : name_(std::move(name)),
-        gpu_(gpu),
-        graph_(graph),
-        calls_(calls),
-        remake_(std::move(remake)),
-        facts_(std::move(facts)) {
-    if (graph_ == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "contender '{}': the graph is NULL", name_);
-    if (calls_ < 1) fail(ATTUNE_INVALID_ARGUMENT, "contender '{}': calls is {}; at least 1", name_, calls_);
-  }
-
-  std::string_view name() const override { return name_; }
-  void prepare(double, uint64_t) override {}  // captured by its owner, who also chose the number of calls
-  void remake(uint64_t seed) override {
-    if (!remake_) return;
-    graph_ = remake_(seed);
-    if (graph_ == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "contender '{}': capturing it anew gave NULL", name_);
-  }
-  Sample sample() override {
-    Sample sample = gpu_.replay(graph_);
-    sample.seconds /= calls_;
-    return sample;
-  }
-  Facts facts() const override {
-    Facts facts = facts_;
-    facts["calls_per_sample"] = std::to_string(calls_);
-    facts["timer"] = "events around a graph (captured elsewhere)";
-    return facts;
-  }
-
- private:
-  std::string name_;
-  Gpu& gpu_;
-  GraphHandle graph_;
-  int calls_;
-  GraphRemake remake_;
-  Facts facts_;
-};
-
 }  // namespace
 
 std::string_view name_of(GpuMode mode) { return mode_names[static_cast<size_t>(mode)]; }
@@ -265,7 +186,7 @@ GpuMode gpu_mode_from(std::string_view name) {
 
 int buffer_sets_for_cold(size_t l2_bytes, size_t bytes_of_set) {
   const size_t bytes = std::max<size_t>(bytes_of_set, 1);
-  return static_cast<int>(std::min<size_t>((2 * l2_bytes + bytes - 1) / bytes + 1, most_calls));
+  return static_cast<int>(std::min<size_t>((2 * l2_bytes + bytes - 1) / bytes + 1, most_buffer_sets));
 }
 
 std::unique_ptr<Contender> cpu_forward_contender(std::unique_ptr<Callee> callee, std::shared_ptr<InputSource> inputs,
@@ -276,12 +197,7 @@ std::unique_ptr<Contender> cpu_forward_contender(std::unique_ptr<Callee> callee,
 std::unique_ptr<Contender> gpu_forward_contender(std::unique_ptr<Callee> callee, std::shared_ptr<InputSource> inputs,
                                                  Gpu& gpu, GpuMode mode, Clock& clock) {
   if (mode == GpuMode::host) return std::make_unique<HostContender>(std::move(callee), std::move(inputs), gpu, clock);
-  return std::make_unique<GraphContender>(std::move(callee), std::move(inputs), gpu, mode);
-}
-
-std::unique_ptr<Contender> external_graph_contender(std::string name, Gpu& gpu, GraphHandle graph, int calls,
-                                                    GraphRemake remake, Facts facts) {
-  return std::make_unique<ExternalGraph>(std::move(name), gpu, graph, calls, std::move(remake), std::move(facts));
+  return graph_contender(std::make_unique<ForwardGraph>(std::move(callee), std::move(inputs), gpu, mode), gpu);
 }
 
 }  // namespace attune::lab

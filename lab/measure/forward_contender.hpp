@@ -30,10 +30,4 @@ std::unique_ptr<Contender> gpu_forward_contender(std::unique_ptr<Callee> callee,
 // Sets of buffers after which a launch finds nothing of its own in an L2 of that size.
 int buffer_sets_for_cold(size_t l2_bytes, size_t bytes_of_set);
 
-// A graph that somebody else captured, of `calls` calls. `remake` captures it anew and returns the new graph; the old
-// one is then the owner's to destroy. Empty: the graph is replayed as it is in every round.
-using GraphRemake = std::function<GraphHandle(uint64_t seed)>;
-std::unique_ptr<Contender> external_graph_contender(std::string name, Gpu& gpu, GraphHandle graph, int calls,
-                                                    GraphRemake remake, Facts facts);
-
 }  // namespace attune::lab

@@ -7,7 +7,7 @@
 #include "core/error.hpp"
 #include "gpu/driver.hpp"
 #include "lab/measure/engine.hpp"
-#include "lab/measure/forward_contender.hpp"
+#include "lab/measure/graph_contender.hpp"
 
 namespace attune::lab {
 namespace {
@@ -65,11 +65,10 @@ class CudaGpuTest : public testing::Test {
         .handle;
   }
 
-  // Remade like any short contender; the graphs are dropped at the end.
+  // Captured anew between rounds like any short contender; the graphs are dropped at the end.
   std::unique_ptr<Contender> contender(const char* name, uint64_t cycles) {
-    constexpr int calls = 100;
-    const auto remake = [this, cycles](uint64_t) { return graphs.emplace_back(record(calls, cycles)); };
-    return external_graph_contender(name, *gpu, remake(0), calls, remake, {});
+    const auto capture = [this, cycles](int calls, uint64_t) { return graphs.emplace_back(record(calls, cycles)); };
+    return graph_contender(captured_graph(name, capture, {}), *gpu);
   }
   void drop_graphs() {
     for (const GraphHandle graph : graphs) gpu->release_graph(graph);

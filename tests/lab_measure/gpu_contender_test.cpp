@@ -8,6 +8,7 @@
 #include "lab/measure/device_tensors.hpp"
 #include "lab/measure/engine.hpp"
 #include "lab/measure/forward_contender.hpp"
+#include "lab/measure/graph_contender.hpp"
 
 namespace attune::lab {
 namespace {
@@ -135,26 +136,42 @@ TEST_F(GpuContenderTest, WorkspaceIsThereWhenAskedFor) {
   EXPECT_EQ(only_graph().calls[0].workspace, nullptr);
 }
 
-TEST_F(GpuContenderTest, AGraphCapturedElsewhereIsReplayedAndRemadeByItsOwner) {
-  const auto capture = [&](uint64_t) {
+TEST_F(GpuContenderTest, AHostCapturesAsManyCallsAsItIsAskedFor) {
+  std::vector<std::pair<int, uint64_t>> captures;
+  const auto capture = [&](int calls, uint64_t seed) {
+    captures.emplace_back(calls, seed);
     const auto body = [&](StreamHandle) {
-      for (int i = 0; i < 50; ++i) gpu.execute({}, 40e-6);
+      for (int i = 0; i < calls; ++i) gpu.execute({}, 40e-6);
     };
     return gpu.record(GraphEdges::full, body).handle;
   };
-  std::vector<uint64_t> seeds;
-  const auto remake = [&](uint64_t seed) {
-    seeds.push_back(seed);
-    return capture(seed);
+  const auto torch = graph_contender(captured_graph("torch", capture, {{"backend", "cudnn"}}), gpu);
+  torch->prepare(2e-3, 1);
+  EXPECT_EQ(captures.back(), std::pair(50, uint64_t{1}));
+  EXPECT_NEAR(torch->sample().seconds, 40.1e-6, 1e-9);
+  torch->remake(9);
+  EXPECT_EQ(captures.back(), std::pair(50, uint64_t{9}));
+  EXPECT_EQ(torch->facts().at("backend"), "cudnn");
+
+  const auto failing = graph_contender(captured_graph("bad", [](int, uint64_t) { return nullptr; }, {}), gpu);
+  EXPECT_THROW(failing->prepare(2e-3, 1), Error);
+  EXPECT_THROW(captured_graph("none", {}, {}), Error);
+}
+
+TEST_F(GpuContenderTest, AGivenGraphIsReplayedAsItIs) {
+  const auto body = [&](StreamHandle) {
+    for (int i = 0; i < 20; ++i) gpu.execute({}, 40e-6);
   };
-  const auto external = external_graph_contender("torch", gpu, capture(0), 50, remake, {{"backend", "cudnn"}});
-  external->prepare(2e-3, 1);
-  EXPECT_NEAR(external->sample().seconds, 40.1e-6, 1e-9);
-  external->remake(9);
-  EXPECT_EQ(seeds, std::vector<uint64_t>{9});
-  EXPECT_EQ(external->facts().at("backend"), "cudnn");
-  EXPECT_THROW(external_graph_contender("torch", gpu, nullptr, 50, {}, {}), Error);
-  EXPECT_THROW(external_graph_contender("torch", gpu, capture(0), 0, {}, {}), Error);
+  const GraphHandle graph = gpu.record(GraphEdges::full, body).handle;
+  const int recorded = gpu.recorded;
+  const auto given = graph_contender(fixed_graph("given", graph, 20, {}), gpu);
+  given->prepare(2e-3, 1);
+  given->remake(2);
+  EXPECT_EQ(gpu.recorded, recorded);
+  EXPECT_NEAR(given->sample().seconds, 40.25e-6, 1e-9);
+  EXPECT_EQ(given->facts().at("graph"), "the same in every round");
+  EXPECT_THROW(fixed_graph("given", nullptr, 20, {}), Error);
+  EXPECT_THROW(fixed_graph("given", graph, 0, {}), Error);
 }
 
 TEST_F(GpuContenderTest, AWholeRunThroughTheEngine) {
