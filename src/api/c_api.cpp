@@ -89,7 +89,7 @@ attune_status attune_create(const attune_options* options, attune_context** cont
 void attune_destroy(attune_context* context) { delete context; }
 
 attune_status attune_prepare(attune_context* context, const attune_forward_desc* desc) {
-  return guard([&] { required(context, "context").plan_for(versioned(desc, "desc")); });
+  return guard([&] { required(context, "context").prepare(versioned(desc, "desc")); });
 }
 
 attune_status attune_workspace_bytes(attune_context* context, const attune_forward_desc* desc, uint64_t* bytes) {

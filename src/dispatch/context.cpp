@@ -18,20 +18,35 @@ Context::Context(const attune_options& options)
   }
 }
 
-bool Context::DescBytes::operator==(const DescBytes& other) const {
-  return std::memcmp(&desc, &other.desc, sizeof desc) == 0;
+Context::Context(const attune_options& options, std::unique_ptr<gpu::Runtime> runtime) : Context(options) {
+  std::call_once(gpu_made_, [&] { gpu_ = std::move(runtime); });
 }
 
-size_t Context::DescHash::operator()(const DescBytes& key) const { return XXH3_64bits(&key.desc, sizeof key.desc); }
+gpu::Runtime& Context::gpu() const {
+  std::call_once(gpu_made_, [&] { gpu_ = std::make_unique<gpu::Runtime>(); });
+  return *gpu_;
+}
 
-const Plan& Context::plan_for(const attune_forward_desc& desc) {
-  const DescBytes key{desc};
-  {
-    const std::shared_lock lock(plans_mutex_);
-    if (const auto found = plans_.find(key); found != plans_.end()) return *found->second;
-  }
-  const Problem problem = problem_from(desc);
-  const Selection selection = select(problem, *this, forced_kernel_);
+any::Merger& Context::merger() {
+  std::call_once(merger_made_, [&] { merger_ = std::make_unique<any::Merger>(gpu()); });
+  return *merger_;
+}
+
+static_assert(sizeof(attune_forward_desc) % 8 == 0, "PlanKey would have padding");
+
+bool Context::PlanKey::operator==(const PlanKey& other) const { return std::memcmp(this, &other, sizeof *this) == 0; }
+
+size_t Context::PlanHash::operator()(const PlanKey& key) const { return XXH3_64bits(&key, sizeof key); }
+
+const Plan* Context::find_plan(const PlanKey& key) const {
+  const std::shared_lock lock(plans_mutex_);
+  const auto found = plans_.find(key);
+  return found == plans_.end() ? nullptr : found->second.get();
+}
+
+const Plan& Context::make_plan(const PlanKey& key) {
+  const Problem problem = problem_from(key.desc);
+  const Selection selection = select(problem, *this, forced_kernel_, key.alignment);
   if (selection.chosen == nullptr) fail(ATTUNE_UNSUPPORTED, "{}: {}", to_string(problem), selection.why);
   auto plan = selection.chosen->plan(problem, *this);
   const std::unique_lock lock(plans_mutex_);
@@ -39,17 +54,55 @@ const Plan& Context::plan_for(const attune_forward_desc& desc) {
   return *plans_.try_emplace(key, std::move(plan)).first->second;
 }
 
-void Context::forward(const attune_forward_desc& desc, const attune_forward_args& args, void* stream) {
+const Plan& Context::make_plan_for_call(const PlanKey& key, void* stream) {
+  const Problem problem = problem_from(key.desc);
+  if (problem.device_kind == DeviceKind::cuda && problem.device_index < gpu().device_count() &&
+      gpu().is_capturing(problem.device_index, stream))
+    fail(ATTUNE_NOT_PREPARED, "{}: inside a graph capture; call attune_prepare with this descriptor before it",
+         to_string(problem));
+  return make_plan(key);
+}
+
+const Plan& Context::plan_for(const attune_forward_desc& desc) {
+  const PlanKey key{desc, any_alignment};
+  const Plan* plan = find_plan(key);
+  return plan != nullptr ? *plan : make_plan(key);
+}
+
+void Context::prepare(const attune_forward_desc& desc) {
   const Plan& plan = plan_for(desc);
-  check_args(plan.problem, args, plan.workspace_bytes());
-  if (!plan.problem.empty()) plan.run(args, stream);
+  const int64_t least = bytes_of(plan.problem.dtype);
+  if (plan.kernel.pointer_alignment(plan.problem) > least && forced_kernel_.empty()) {
+    const PlanKey key{desc, least};
+    if (find_plan(key) == nullptr) make_plan(key);
+  }
+  if (plan.problem.device_kind == DeviceKind::cuda) merger().prepare(plan.problem.device_index);
+}
+
+void Context::forward(const attune_forward_desc& desc, const attune_forward_args& args, void* stream) {
+  PlanKey key{desc, any_alignment};
+  const Plan* plan = find_plan(key);
+  if (plan == nullptr) plan = &make_plan_for_call(key, stream);
+  check_args(plan->problem, args, plan->workspace_bytes());
+  if (plan->problem.empty()) return;
+
+  const auto address = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
+  const uintptr_t addresses = address(args.q) | address(args.k) | address(args.v) | address(args.o);
+  if (addresses % static_cast<uintptr_t>(plan->kernel.pointer_alignment(plan->problem)) != 0) [[unlikely]] {
+    key.alignment = bytes_of(plan->problem.dtype);
+    plan = find_plan(key);
+    if (plan == nullptr) plan = &make_plan_for_call(key, stream);
+    check_args(plan->problem, args, plan->workspace_bytes());
+  }
+  plan->run(args, stream);
 }
 
 void Context::merge(const attune_merge_desc& desc, const attune_merge_args& args, void* stream) {
   check_merge(desc, args);
-  if (desc.device_kind != ATTUNE_CPU) fail(ATTUNE_UNSUPPORTED, "attune_merge: device_kind {} has no merge", desc.device_kind);
-  (void)stream;
-  cpu::merge(desc, args, threads_);
+  if (desc.device_kind == ATTUNE_CUDA)
+    merger().run(desc, args, stream);
+  else
+    cpu::merge(desc, args, threads_);
 }
 
 std::string Context::explain(const attune_forward_desc& desc) {

@@ -30,6 +30,9 @@ class Kernel {
   // Why this kernel cannot serve the problem here, as a clause ("head dim 80 is not 64, 128 or 256"), or "".
   virtual std::string refusal(const Problem& problem, const Context& context) const = 0;
 
+  // Bytes to which q, k, v and o must be aligned. A call with less goes to the best kernel that is content with it.
+  virtual int64_t pointer_alignment(const Problem& problem) const { return bytes_of(problem.dtype); }
+
   // Predicted run time: the selection takes the smallest. Only the order matters.
   virtual double predicted_seconds(const Problem& problem, const Context& context) const = 0;
 

@@ -6,12 +6,14 @@
 
 namespace attune {
 
-Selection select(const Problem& problem, const Context& context, std::string_view forced) {
+Selection select(const Problem& problem, const Context& context, std::string_view forced, int64_t alignment) {
   Selection selection;
   for (const Kernel* kernel : kernels()) {
     if (kernel->device_kind() != problem.device_kind) continue;
     if (forced.empty() ? !kernel->selectable() : kernel->name() != forced) continue;
     Candidate candidate{kernel, 0, kernel->refusal(problem, context)};
+    if (const int64_t needed = kernel->pointer_alignment(problem); candidate.refusal.empty() && needed > alignment)
+      candidate.refusal = fmt::format("it needs pointers aligned to {} bytes", needed);
     if (candidate.refusal.empty()) candidate.predicted_seconds = kernel->predicted_seconds(problem, context);
     selection.candidates.push_back(std::move(candidate));
   }

@@ -21,8 +21,10 @@ struct Selection {
   std::vector<Candidate> candidates;  // every kernel of the device, best first, refusals last
 };
 
-// `forced`: "" or the only kernel allowed.
-Selection select(const Problem& problem, const Context& context, std::string_view forced);
+// `forced`: "" or the only kernel allowed. `alignment`: bytes to which q, k, v and o are known to be aligned.
+inline constexpr int64_t any_alignment = int64_t{1} << 20;
+Selection select(const Problem& problem, const Context& context, std::string_view forced,
+                 int64_t alignment = any_alignment);
 
 std::string to_string(const Selection& selection);
 

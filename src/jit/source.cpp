@@ -65,7 +65,7 @@ class Stripper {
   void raw_string() {
     const size_t open = text_.find('(', at_);
     if (open == std::string_view::npos) return copy(1);
-    const std::string close = ")" + std::string(text_.substr(at_ + 1, open - at_ - 1)) + "\"";
+    const std::string close = fmt::format("){}\"", text_.substr(at_ + 1, open - at_ - 1));
     const size_t end = text_.find(close, open);
     copy((end == std::string_view::npos ? text_.size() : end + close.size()) - at_);
   }

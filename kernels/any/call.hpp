@@ -1,0 +1,24 @@
+// The host's side of call.cuh: from a problem and its pointers to the struct that plain kernels take.
+#pragma once
+
+#include "core/problem.hpp"
+#include "jit/unit.hpp"
+#include "kernels/any/call.cuh"
+
+namespace attune::any {
+
+// Everything but the pointers.
+device::any::Call call_of(const Problem& problem);
+
+// The pointers of the features that are on.
+void set_pointers(device::any::Call& call, const attune_forward_args& args);
+
+device::Dtype device_dtype(Dtype dtype);
+
+// The head dims that plain kernels are compiled for: the next of 32, 64, 96, 128, 192, 256, 384, 512.
+int compiled_dim(int64_t dim);
+
+// The grid of a kernel that walks over `blocks` with a stride of the grid.
+jit::Dim3 grid_for(int64_t blocks);
+
+}  // namespace attune::any

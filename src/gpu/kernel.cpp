@@ -1,0 +1,104 @@
+#include "gpu/kernel.hpp"
+
+#include <cstddef>
+
+#include "dispatch/context.hpp"
+#include "gpu/runtime.hpp"
+
+namespace attune::gpu {
+namespace {
+
+class GpuPlan final : public Plan {
+ public:
+  GpuPlan(const Kernel& of_kernel, const Problem& of_problem, Recipe recipe, Runtime& runtime)
+      : Plan(of_kernel, of_problem),
+        recipe_(std::move(recipe)),
+        driver_(runtime.device(problem.device_index).driver()),
+        context_(runtime.device(problem.device_index).context()) {
+    for (const Step& step : recipe_.steps) {
+      if (step.unit.params_bytes > largest_params_bytes)
+        fail(ATTUNE_INTERNAL_ERROR, "{}: {} bytes of parameters", label_of(step.unit), step.unit.params_bytes);
+      const LoadedKernel& loaded = runtime.load(step.unit, problem.device_index);
+      loaded_.push_back(&loaded);
+      launches_.emplace_back(loaded.function, step.grid, step.unit, step.programmatic);
+    }
+  }
+
+  void run(const attune_forward_args& args, void* stream) const override {
+    const CurrentContext current(driver_, context_);
+    alignas(64) std::byte params[largest_params_bytes];
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      recipe_.steps[i].bind(driver_, args, params);
+      launches_[i](driver_, params, static_cast<CUstream>(stream));
+    }
+  }
+
+  uint64_t workspace_bytes() const override { return recipe_.workspace_bytes; }
+
+  std::string describe() const override {
+    std::string text;
+    for (size_t i = 0; i < launches_.size(); ++i) {
+      const jit::DeviceUnit& unit = recipe_.steps[i].unit;
+      const jit::Built& built = *loaded_[i]->built;
+      const jit::Dim3 grid = launches_[i].grid();
+      text += fmt::format(
+          "variant: {}\nconfig: {}\ngrid: {} x {} x {}, {} threads, cluster {} x {} x {}\nregisters: {}\n"
+          "shared memory: {} bytes\ncubin: {} ({} bytes of code), from {}, NVRTC {}{}, ready in {:.1f} ms\n",
+          unit.variant, unit.config, grid.x, grid.y, grid.z, unit.threads, unit.cluster.x, unit.cluster.y,
+          unit.cluster.z, built.info.registers, unit.smem_bytes + built.info.static_smem_bytes, to_string(built.key),
+          built.info.code_bytes, name_of(built.origin), built.compiler_version, built.measured ? "" : " (unmeasured)",
+          loaded_[i]->load_seconds * 1e3);
+    }
+    return text;
+  }
+
+ private:
+  const Recipe recipe_;
+  const Driver& driver_;
+  const CUcontext context_;
+  std::vector<const LoadedKernel*> loaded_;
+  std::vector<Launch> launches_;
+};
+
+}  // namespace
+
+std::string GpuKernel::refusal(const Problem& problem, const Context& context) const {
+  const Runtime& runtime = context.gpu();
+  if (problem.device_index < 0 || problem.device_index >= runtime.device_count())
+    return runtime.device_count() == 0 ? runtime.absence()
+                                       : fmt::format("there is no CUDA device {}", problem.device_index);
+  return refusal_on(problem, runtime.properties(problem.device_index));
+}
+
+double GpuKernel::predicted_seconds(const Problem& problem, const Context& context) const {
+  return predicted_seconds_on(problem, context.gpu().properties(problem.device_index));
+}
+
+std::unique_ptr<const Plan> GpuKernel::plan(const Problem& problem, Context& context) const {
+  return plan_with(problem, context, space(problem, context.gpu().properties(problem.device_index)).at(0));
+}
+
+std::unique_ptr<const Plan> GpuKernel::plan_with(const Problem& problem, Context& context,
+                                                 std::string_view config) const {
+  Runtime& runtime = context.gpu();
+  const DeviceProperties& device = runtime.properties(problem.device_index);
+  return std::make_unique<const GpuPlan>(*this, problem, recipe(problem, device, config), runtime);
+}
+
+std::vector<const GpuKernel*> gpu_kernels() {
+  std::vector<const GpuKernel*> list;
+  for (const Kernel* kernel : kernels())
+    if (const auto* gpu = dynamic_cast<const GpuKernel*>(kernel)) list.push_back(gpu);
+  return list;
+}
+
+const GpuKernel& find_gpu_kernel(std::string_view name) {
+  std::string known;
+  for (const GpuKernel* kernel : gpu_kernels()) {
+    if (kernel->name() == name) return *kernel;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel->name());
+  }
+  fail(ATTUNE_INVALID_ARGUMENT, "no GPU kernel is called '{}'; there are {}", name, known);
+}
+
+}  // namespace attune::gpu

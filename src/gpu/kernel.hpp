@@ -1,0 +1,78 @@
+// What a GPU kernel's own .cpp provides: for a problem and a device, a Recipe. Compiling, caching, loading, launching,
+// explaining, packing and the ceilings follow from it.
+//
+// Everything here is a pure function of the problem and the properties of a device, so that selection, planning and
+// compilation work and are tested on machines without a GPU.
+#pragma once
+
+#include <functional>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dispatch/kernel.hpp"
+#include "gpu/device.hpp"
+#include "gpu/launch.hpp"
+#include "jit/unit.hpp"
+
+namespace attune::gpu {
+
+// One launch of a call.
+struct Step {
+  jit::DeviceUnit unit;
+  jit::Dim3 grid;
+  bool programmatic = false;  // see Launch
+  // Writes unit.params_bytes for one call to `params`, which is aligned to 64 bytes. On the hot path: must not
+  // allocate.
+  std::function<void(const Driver&, const attune_forward_args&, void* params)> bind;
+};
+
+// `constant` holds what does not depend on the call; fill(params, args, driver) adds the pointers and tensor maps.
+template <typename Params, typename Fill>
+Step make_step(jit::DeviceUnit unit, jit::Dim3 grid, const Params& constant, Fill fill) {
+  static_assert(std::is_trivially_copyable_v<Params> && std::is_standard_layout_v<Params>);
+  unit.params_bytes = sizeof(Params);
+  return {std::move(unit), grid, false,
+          [constant, fill](const Driver& driver, const attune_forward_args& args, void* params) {
+            Params& out = *new (params) Params(constant);
+            fill(out, args, driver);
+          }};
+}
+
+// How a problem is computed on a device: launches that follow each other in the stream.
+struct Recipe {
+  std::vector<Step> steps;
+  uint64_t workspace_bytes = 0;
+};
+
+inline constexpr size_t largest_params_bytes = 4096;
+
+class GpuKernel : public Kernel {
+ public:
+  DeviceKind device_kind() const final { return DeviceKind::cuda; }
+
+  // As refusal, predicted_seconds and plan of Kernel, for a device that need not be there.
+  virtual std::string refusal_on(const Problem& problem, const DeviceProperties& device) const = 0;
+  virtual double predicted_seconds_on(const Problem& problem, const DeviceProperties& device) const = 0;
+
+  // The configurations a sweep may try, as initialiser texts; the first is the one taken by default. Not for problems
+  // that are refused.
+  virtual std::vector<std::string> space(const Problem& problem, const DeviceProperties& device) const = 0;
+
+  // With one configuration of space().
+  virtual Recipe recipe(const Problem& problem, const DeviceProperties& device, std::string_view config) const = 0;
+
+  std::string refusal(const Problem& problem, const Context& context) const final;
+  double predicted_seconds(const Problem& problem, const Context& context) const final;
+  std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const final;
+
+  // A plan with a configuration of one's own choice, for sweeps.
+  std::unique_ptr<const Plan> plan_with(const Problem& problem, Context& context, std::string_view config) const;
+};
+
+// Those of the registry that run on GPUs.
+std::vector<const GpuKernel*> gpu_kernels();
+const GpuKernel& find_gpu_kernel(std::string_view name);  // throws ATTUNE_INVALID_ARGUMENT
+
+}  // namespace attune::gpu

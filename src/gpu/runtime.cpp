@@ -1,0 +1,134 @@
+#include "gpu/runtime.hpp"
+
+#include <chrono>
+#include <climits>
+
+namespace attune::gpu {
+namespace {
+
+// Loading is not allowed while any thread captures in global mode, unless this thread says that it knows.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& driver) : driver_(driver) {
+    driver_.check(driver_.cuThreadExchangeStreamCaptureMode(&mode_), "cuThreadExchangeStreamCaptureMode");
+  }
+  ~RelaxedCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+constexpr uint32_t largest_portable_cluster = 8;
+
+}  // namespace
+
+Runtime::Runtime() : store_(jit::store_options_from_environment()) {
+  driver_ = find_driver();
+  if (driver_ == nullptr) {
+    absence_ = driver_absence();
+    return;
+  }
+  int count = 0;
+  driver_->check(driver_->cuDeviceGetCount(&count), "cuDeviceGetCount");
+  for (int i = 0; i < count; ++i) {
+    devices_.push_back(std::make_unique<Device>(*driver_, i));
+    properties_.push_back(devices_.back()->properties());
+  }
+  if (count == 0) absence_ = "the CUDA driver sees no GPU";
+}
+
+Runtime::Runtime(std::vector<DeviceProperties> on_paper)
+    : absence_("these devices exist on paper only"),
+      properties_(std::move(on_paper)),
+      store_(jit::store_options_from_environment()) {}
+
+Runtime::~Runtime() {
+  for (const Module& module : modules_) {
+    try {
+      const CurrentContext current(*driver_, devices_[module.device_index]->context());
+      driver_->cuModuleUnload(module.module);
+    } catch (const Error&) {
+      // At the end of a process the driver may be gone, and its modules with it.
+    }
+  }
+}
+
+const DeviceProperties& Runtime::properties(int index) const {
+  if (index < 0 || index >= device_count()) {
+    if (properties_.empty()) fail(ATTUNE_NO_DEVICE, "{}", absence_);
+    fail(ATTUNE_NO_DEVICE, "device_index is {}; there are {} GPUs", index, device_count());
+  }
+  return properties_[index];
+}
+
+Device& Runtime::device(int index) {
+  properties(index);
+  if (devices_.empty()) fail(ATTUNE_NO_DEVICE, "{}", absence_);
+  return *devices_[index];
+}
+
+int Runtime::newest_compiler_major() const { return driver_ == nullptr ? INT_MAX : driver_->major(); }
+
+const LoadedKernel& Runtime::load(const jit::DeviceUnit& unit, int device_index) {
+  const auto begin = std::chrono::steady_clock::now();
+  Device& target = device(device_index);
+  auto built = store_.get(unit, target.properties().arch(), newest_compiler_major());
+
+  const std::lock_guard lock(mutex_);
+  const auto [entry, added] = loaded_.try_emplace({device_index, built->key, unit.smem_bytes});
+  if (!added) return entry->second;
+  try {
+    const CurrentContext current(*driver_, target.context());
+    const RelaxedCapture relaxed(*driver_);
+    CUmodule module = nullptr;
+    driver_->check(driver_->cuModuleLoadData(&module, built->cubin.data()), "cuModuleLoadData");
+    modules_.push_back({module, device_index});
+    LoadedKernel& kernel = entry->second;
+    driver_->check(driver_->cuModuleGetFunction(&kernel.function, module, jit::entry_name), "cuModuleGetFunction");
+    if (unit.smem_bytes > 0)
+      driver_->check(driver_->cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                 static_cast<int>(unit.smem_bytes)),
+                     "cuFuncSetAttribute(dynamic shared memory)");
+    if (unit.cluster.x * unit.cluster.y * unit.cluster.z > largest_portable_cluster)
+      driver_->check(
+          driver_->cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+          "cuFuncSetAttribute(cluster size)");
+    kernel.built = std::move(built);
+    kernel.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return kernel;
+  } catch (const Error& error) {
+    loaded_.erase(entry);
+    fail(error.status, "{} on {}: {}", label_of(unit), target.properties().name, error.what());
+  }
+}
+
+bool Runtime::is_capturing(int device_index, void* stream) {
+  Device& target = device(device_index);
+  const CurrentContext current(*driver_, target.context());
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = driver_->cuStreamIsCapturing(static_cast<CUstream>(stream), &status);
+  // The legacy stream cannot be asked while another stream captures: to the caller that is the same.
+  if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
+  driver_->check(result, "cuStreamIsCapturing");
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+std::string Runtime::describe() {
+  std::string text;
+  for (int i = 0; i < device_count(); ++i) {
+    const DeviceProperties& p = properties_[i];
+    text +=
+        fmt::format("cuda {}: {}, {}, {} SMs, {} KB shared memory per block, {:.0f} MB L2, {:.0f} GB\n", i, p.name,
+                    p.arch(), p.sm_count, p.smem_per_block_bytes / 1024, p.l2_bytes / 0x1p20, p.memory_bytes / 0x1p30);
+  }
+  if (!absence_.empty()) text += fmt::format("cuda: {}\n", absence_);
+  if (driver_ != nullptr)
+    text += fmt::format("CUDA driver: {}.{}{}\n", driver_->version / 1000, driver_->version % 1000 / 10,
+                        driver_->major() < 13 ? "; kernels of the pack need 13.0 (R580)" : "");
+  return text + store_.describe(newest_compiler_major());
+}
+
+}  // namespace attune::gpu
