@@ -16,15 +16,15 @@ no NVIDIA driver: libcuda.so.1 not found
 """
 
 
-def gtest_case(name, result="COMPLETED", status="RUN", failures=None):
-    case = {"name": name, "classname": "Forward", "status": status, "result": result}
-    return case | ({"failures": failures} if failures else {})
+def gtest_case(name, result="COMPLETED", status="RUN", **more):
+    return {"name": name, "classname": "Forward", "status": status, "result": result} | more
 
 
 def test_gtest_cases_are_counted_once_each(tmp_path):
     cases = [
         gtest_case("Plain"),
         gtest_case("Wrong", failures=[{"failure": "expected 1, got 2"}]),
+        gtest_case("OnGpu", gpu="used"),
         gtest_case("Gpu", result="SKIPPED"),
         gtest_case("Quiet", result="SKIPPED"),
         gtest_case("DISABLED_Old", result="SUPPRESSED", status="NOTRUN"),
@@ -33,7 +33,7 @@ def test_gtest_cases_are_counted_once_each(tmp_path):
     result.write_text(json.dumps({"testsuites": [{"testsuite": cases}]}))
     row = Row("release cpu")
     results.read_gtest(row, result, GTEST_LOG)
-    assert (row.passed, row.ran, row.failures) == (1, ["Forward.Plain"], ["Forward.Wrong"])
+    assert (row.passed, row.used_gpu, row.failures) == (2, 1, ["Forward.Wrong"])
     assert row.skipped == ["no NVIDIA driver: libcuda.so.1 not found", "no reason given", "no reason given"]
 
 
