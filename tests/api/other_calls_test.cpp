@@ -78,6 +78,34 @@ TEST_F(CApi, WrongOptionsAreNamed) {
   expect_invalid(attune_create(&options, &context), "options->struct_size is 0", "must be sizeof");
 }
 
+TEST_F(CApi, AWrongWorkspaceIsRefused) {
+  attune_options options{};
+  options.struct_size = sizeof options;
+  options.kernel = "cpu/unfused";  // the scores go to the workspace
+  attune_context* context = nullptr;
+  ASSERT_EQ(attune_create(&options, &context), ATTUNE_OK) << attune_last_error();
+  uint64_t bytes = 0;
+  ASSERT_EQ(attune_workspace_bytes(context, &desc_, &bytes), ATTUNE_OK);
+  ASSERT_GT(bytes, 0u);
+  test::ForwardCall call(desc_);
+  test::Numbers numbers(1);
+  call.fill_values(numbers);
+  alignas(256) static char workspace[65536];
+  ASSERT_LT(bytes, sizeof workspace);
+  attune_forward_args args = call.args();
+  args.workspace_bytes = bytes;
+  expect_invalid(attune_forward(context, &desc_, &args, nullptr), "args.workspace is NULL", "workspace_bytes");
+  args.workspace = workspace + 128;
+  expect_invalid(attune_forward(context, &desc_, &args, nullptr), "args.workspace is 0x", "multiple of 256 bytes");
+  args.workspace = workspace;
+  args.workspace_bytes = bytes - 1;
+  expect_invalid(attune_forward(context, &desc_, &args, nullptr), "args.workspace_bytes is", "at least");
+  EXPECT_TRUE(call.outputs_untouched());
+  args.workspace_bytes = bytes;
+  EXPECT_EQ(attune_forward(context, &desc_, &args, nullptr), ATTUNE_OK) << attune_last_error();
+  attune_destroy(context);
+}
+
 // A program built with a newer header may run with this library as long as it asks for nothing new.
 TEST_F(CApi, AStructOfANewerHeaderIsReadIfItsNewFieldsAreZero) {
   struct Newer {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "attune/attune.h"
@@ -28,23 +29,29 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
+struct Destroy {
+  void operator()(attune_context* context) const { attune_destroy(context); }
+};
+
 // Contexts live over many runs, as they do in a program, but not for ever: their plans would fill the memory.
 attune_context* context_for(const std::string& kernel, int threads) {
-  static std::map<std::pair<std::string, int>, std::pair<attune_context*, int>> contexts;
-  auto& [context, uses] = contexts[{kernel, threads}];
-  if (context != nullptr && ++uses > 2000) {
-    attune_destroy(context);
-    context = nullptr;
-  }
-  if (context == nullptr) {
+  struct Entry {
+    std::unique_ptr<attune_context, Destroy> context;
+    int uses = 0;
+  };
+  static std::map<std::pair<std::string, int>, Entry> contexts;
+  Entry& entry = contexts[{kernel, threads}];
+  if (entry.context == nullptr || ++entry.uses > 2000) {
     attune_options options{};
     options.struct_size = sizeof options;
     options.threads = threads;
     options.kernel = kernel.empty() ? nullptr : kernel.c_str();
-    require(attune_create(&options, &context) == ATTUNE_OK, "attune_create failed");
-    uses = 0;
+    attune_context* made = nullptr;
+    require(attune_create(&options, &made) == ATTUNE_OK, "attune_create failed");
+    entry.context.reset(made);
+    entry.uses = 0;
   }
-  return context;
+  return entry.context.get();
 }
 
 // "" (the choice of the library) or one kernel of the CPU by name.
@@ -236,17 +243,10 @@ void fuzz_forward(FuzzedDataProvider& bytes) {
   call.fill_values(numbers);
   again.fill_values(same_numbers);
 
-  std::vector<uint8_t> workspace(workspace_bytes + 255);
-  const auto run = [&](attune_context* with, const ForwardCall& what) {
-    attune_forward_args args = what.args();
-    args.workspace = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256;
-    args.workspace_bytes = workspace_bytes;
-    require(attune_forward(with, &what.desc, &args, nullptr) == ATTUNE_OK, "attune_forward failed");
-  };
-  run(context, call);
+  require(call.run(context) == ATTUNE_OK, "attune_forward failed");
   // Wild lengths may make sequences overlap; then rows are written twice, in any order.
   if (wild_lengths) return;
-  run(context_for(kernel, 3), again);
+  require(again.run(context_for(kernel, 3)) == ATTUNE_OK, "attune_forward failed");
   require(call.o.copy() == again.o.copy() && call.lse.copy() == again.lse.copy(),
           "three threads gave other bits than one");
   if (tame) require_clean(call);

@@ -184,6 +184,17 @@ class ForwardCall {
     return a;
   }
 
+  // Calls attune_forward with the workspace it asks for.
+  attune_status run(attune_context* context) {
+    uint64_t bytes = 0;
+    if (const attune_status status = attune_workspace_bytes(context, &desc, &bytes); status != ATTUNE_OK) return status;
+    attune_forward_args a = args();
+    std::vector<uint8_t> workspace(bytes + 255, poison);
+    a.workspace = workspace.data() + (256 - reinterpret_cast<uintptr_t>(workspace.data()) % 256) % 256;
+    a.workspace_bytes = bytes;
+    return attune_forward(context, &desc, &a, nullptr);
+  }
+
   bool outputs_untouched() const { return o.all_untouched() && lse.all_untouched(); }
 
   attune_forward_desc desc;
