@@ -48,13 +48,15 @@ class LevelPlan final : public Plan {
  public:
   LevelPlan(const Kernel& of_kernel, const Problem& of_problem, const Level& level, Threads& threads)
       : Plan(of_kernel, of_problem), level_(level), threads_(threads), scratch_bytes_(level.scratch_bytes(problem)) {
-    const int64_t stacked = problem.seq_q * problem.group();
+    // In double, because an empty problem may have extents whose product overflows.
+    const double stacked = static_cast<double>(problem.seq_q) * static_cast<double>(problem.group());
     by_rows_ = stacked <= level.few_rows;
-    rows_ = by_rows_ ? static_cast<int>(std::max<int64_t>(stacked, 1)) : block_rows;
-    const int64_t blocks = problem.batch * problem.heads_kv * ((stacked + rows_ - 1) / rows_);
+    rows_ = by_rows_ ? std::max(static_cast<int>(stacked), 1) : block_rows;
+    const double blocks =
+        static_cast<double>(problem.batch) * static_cast<double>(problem.heads_kv) * std::ceil(stacked / rows_);
     if (blocks > 0 && blocks < wanted_tasks)
       splits_ = std::clamp<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1,
-                                    (wanted_tasks + blocks - 1) / blocks);
+                                    static_cast<int64_t>(std::ceil(wanted_tasks / blocks)));
   }
 
   void run(const attune_forward_args& args, void*) const override {

@@ -1,6 +1,6 @@
 // Kernel "cpu/unfused": scores, softmax and values one after the other over the whole problem, each through full
 // matrices in the workspace, from the same vector code as the fused kernels. The baseline they are compared with.
-#include <algorithm>
+#include <cmath>
 
 #include "core/error.hpp"
 #include "cpu/isa.hpp"
@@ -12,17 +12,20 @@
 namespace attune::cpu {
 namespace {
 
-constexpr uint64_t largest_workspace = uint64_t{1} << 40;
+constexpr double largest_workspace = 0x1p40;
 
-int64_t tiles_of(const Problem& problem, const Level& level) {
-  const int64_t stacked = problem.seq_q * problem.group();
-  return problem.batch * problem.heads_kv * ((stacked + level.tile_rows - 1) / level.tile_rows);
-}
-
-// Of one tile: the scores, the largest one and the sum of weights per row.
+// Of one tile: the scores, and per row the largest one and the sum of weights.
 uint64_t tile_bytes(const Problem& problem, const Level& level) {
   const auto rows = static_cast<uint64_t>(level.tile_rows);
   return rows * (static_cast<uint64_t>(problem.seq_k) * sizeof(float) + sizeof(float) + sizeof(double)) / 64 * 64 + 64;
+}
+
+// In double, because extents may be absurd where a problem is empty or a sequence length is only a bound.
+double workspace_of(const Problem& problem, const Level& level) {
+  const double stacked = static_cast<double>(problem.seq_q) * static_cast<double>(problem.group());
+  const double tiles =
+      static_cast<double>(problem.batch) * static_cast<double>(problem.heads_kv) * std::ceil(stacked / level.tile_rows);
+  return tiles * static_cast<double>(tile_bytes(problem, level));
 }
 
 class UnfusedPlan final : public Plan {
@@ -32,7 +35,7 @@ class UnfusedPlan final : public Plan {
         level_(level),
         threads_(threads),
         tile_bytes_(tile_bytes(problem, level)),
-        workspace_bytes_(static_cast<uint64_t>(tiles_of(problem, level)) * tile_bytes_),
+        workspace_bytes_(static_cast<uint64_t>(workspace_of(problem, level))),
         scratch_bytes_(level.scratch_bytes(problem)) {}
 
   void run(const attune_forward_args& args, void*) const override {
@@ -88,11 +91,9 @@ class Unfused final : public Kernel {
   bool selectable() const override { return false; }
 
   std::string refusal(const Problem& problem, const Context&) const override {
-    const Level& level = best_level();
-    const double bytes =
-        static_cast<double>(tiles_of(problem, level)) * static_cast<double>(tile_bytes(problem, level));
-    if (bytes <= static_cast<double>(largest_workspace)) return {};
-    return fmt::format("its score matrices would take {:.3g} bytes; it allows {} at most", bytes, largest_workspace);
+    const double bytes = workspace_of(problem, best_level());
+    if (bytes <= largest_workspace) return {};
+    return fmt::format("its score matrices would take {:.3g} bytes; it allows {:.3g}", bytes, largest_workspace);
   }
   double predicted_seconds(const Problem& problem, const Context&) const override {
     return 1e-6 + useful_flops(problem) / 20e9;

@@ -63,10 +63,9 @@ void value_strip(const T* v_strip, int64_t keys, const T* weights, const T* resc
       const Vector<T> value = splat(v_strip[k * columns + c]);
       ATTUNE_UNROLL
       for (int v = 0; v < vecs; ++v) {
-        if constexpr (skip_zeros)
-          sum[c][v] += weight[v] == T{0} ? Vector<T>{} : weight[v] * value;
-        else
-          sum[c][v] = multiply_add(value, weight[v], sum[c][v]);
+        Vector<T> seen = value;
+        if constexpr (skip_zeros) seen = weight[v] == T{0} ? Vector<T>{} : value;
+        sum[c][v] = multiply_add(seen, weight[v], sum[c][v]);
       }
     }
   }

@@ -12,6 +12,8 @@ namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
 constexpr int few_rows = width / 2;
+template <Dtype dtype>
+constexpr int64_t size_of = dtype == Dtype::f32 ? 4 : 2;
 // Accumulators of the second product.
 constexpr int row_accumulators = vector_bytes == 64 ? 16 : 8;
 
@@ -35,22 +37,32 @@ struct RowScratch {
   }
 };
 
+// Rows of a strided cache are too far apart for the hardware to foresee; this many keys ahead hides the memory's
+// latency.
+constexpr int64_t prefetched_keys = 16;
+
+inline void prefetch(const char* from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
+}
+
 // x[r][i] = q[r] . k[i] for R rows.
 template <Dtype dtype, int R>
 void row_scores(const Call& call, const Block& block, int64_t from, int64_t keys, const float* q, int64_t q_pitch,
                 float* x) {
   const Problem& p = *call.problem;
   const int64_t whole = p.dim_qk / width * width;
+  const int64_t step = p.k.row * size_of<dtype>;
   for (int64_t i = 0; i < keys; ++i) {
     const char* k = element(call.args->k, dtype, key_offset(p, p.k, block, from + i));
+    if (i + prefetched_keys < keys) prefetch(k + prefetched_keys * step, p.dim_qk * size_of<dtype>);
     Floats sum[R] = {};
     for (int64_t d = 0; d < whole; d += width) {
-      const Floats key = load_as_floats(k + d * (dtype == Dtype::f32 ? 4 : 2), dtype);
+      const Floats key = load_as_floats(k + d * size_of<dtype>, dtype);
       ATTUNE_UNROLL
       for (int r = 0; r < R; ++r) sum[r] = multiply_add(key, load(q + r * q_pitch + d), sum[r]);
     }
     if (whole < p.dim_qk) {
-      const Floats key = load_as_floats(k + whole * (dtype == Dtype::f32 ? 4 : 2), dtype, p.dim_qk - whole);
+      const Floats key = load_as_floats(k + whole * size_of<dtype>, dtype, p.dim_qk - whole);
       ATTUNE_UNROLL
       for (int r = 0; r < R; ++r) sum[r] = multiply_add(key, load(q + r * q_pitch + whole), sum[r]);
     }
@@ -66,13 +78,15 @@ void row_values(const Call& call, const Block& block, int64_t from, int64_t keys
   constexpr int parts = static_cast<int>(sizeof(T) / sizeof(float));
   const Problem& p = *call.problem;
   const int64_t tail = p.dim_v - column - (Columns - 1) * width;  // elements of the last vector, if fewer than width
+  const int64_t step = p.v.row * size_of<dtype>;
   Vector<T> sum[R][Columns * parts] = {};
   for (int64_t i = 0; i < keys; ++i) {
     const char* v = element(call.args->v, dtype, key_offset(p, p.v, block, from + i) + column);
+    if (i + prefetched_keys < keys) prefetch(v + prefetched_keys * step, Columns * width * size_of<dtype>);
     Vector<T> value[Columns * parts];
     ATTUNE_UNROLL
     for (int c = 0; c < Columns; ++c) {
-      const char* at = v + c * width * (dtype == Dtype::f32 ? 4 : 2);
+      const char* at = v + c * width * size_of<dtype>;
       const Floats loaded =
           c + 1 < Columns || tail >= width ? load_as_floats(at, dtype) : load_as_floats(at, dtype, tail);
       if constexpr (parts == 1) {
@@ -87,10 +101,9 @@ void row_values(const Call& call, const Block& block, int64_t from, int64_t keys
       const Vector<T> weight = splat(weights[r * key_alignment + i]);
       ATTUNE_UNROLL
       for (int c = 0; c < Columns * parts; ++c) {
-        if constexpr (skip_zeros)
-          sum[r][c] += weight == T{0} ? Vector<T>{} : weight * value[c];
-        else
-          sum[r][c] = multiply_add(weight, value[c], sum[r][c]);
+        Vector<T> seen = value[c];
+        if constexpr (skip_zeros) seen = weight == T{0} ? Vector<T>{} : seen;
+        sum[r][c] = multiply_add(weight, seen, sum[r][c]);
       }
     }
   }

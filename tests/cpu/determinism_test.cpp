@@ -1,0 +1,107 @@
+// The bits of a result depend on the problem and its data, not on who computes it: number of threads, lent threads,
+// order of tasks, other calls at the same time, where the tensors lie.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/cpu/support.hpp"
+
+namespace attune::test {
+namespace {
+
+using CpuThreads = CpuKernel;
+ATTUNE_FOR_EACH_CPU_KERNEL(CpuThreads);
+
+const char* const problems[] = {
+    "fwd b2 h4/2 q150 k200 d40 f16 causal-br sink",
+    "fwd b1 h2/2 q100 k2100 d32 bf16",
+    "fwd b1 h4/4 q1 k5000 d64 f16",
+    "fwd b1 h3/1 q1 k3000 d72 f32",
+    "fwd b1 h2/1 q300 k300 d64/48 f32 w50,0",
+    "fwd b3 h2/2 q130 k260 d16 bf16 mask=b1qk bias=1h1k cap10",
+};
+
+void fill(ForwardCall& call) {
+  Numbers numbers(17);
+  call.fill_lengths(numbers);
+  call.fill_values(numbers);
+}
+
+std::vector<uint8_t> results_of(const ForcedContext& context, const char* text) {
+  attune_forward_desc desc = desc_from(parse_problem(text));
+  desc.features |= ATTUNE_LSE;
+  ForwardCall call(desc);
+  fill(call);
+  EXPECT_EQ(context.forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
+  std::vector<uint8_t> results = call.o.copy();
+  const std::vector<uint8_t> lse = call.lse.copy();
+  results.insert(results.end(), lse.begin(), lse.end());
+  return results;
+}
+
+TEST_P(CpuThreads, AnyNumberOfThreadsGivesTheSameBits) {
+  for (const char* text : problems) {
+    const std::vector<uint8_t> one = results_of(ForcedContext(GetParam(), 1), text);
+    for (const int threads : {2, 3, 7})
+      EXPECT_EQ(results_of(ForcedContext(GetParam(), threads), text), one) << text << " with " << threads << " threads";
+  }
+}
+
+TEST_P(CpuThreads, LentThreadsInAnyOrderGiveTheSameBits) {
+  const auto backwards = [](void*, int64_t count, void (*body)(void*, int64_t), void* context) {
+    for (int64_t i = count; i-- > 0;) body(context, i);
+  };
+  const auto on_four = [](void*, int64_t count, void (*body)(void*, int64_t), void* context) {
+    std::atomic<int64_t> next{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] {
+        for (int64_t i; (i = next.fetch_add(1)) < count;) body(context, i);
+      });
+    for (std::thread& thread : threads) thread.join();
+  };
+  for (const char* text : problems) {
+    const std::vector<uint8_t> own = results_of(ForcedContext(GetParam(), 1), text);
+    EXPECT_EQ(results_of(ForcedContext(GetParam(), 0, +backwards), text), own) << text;
+    EXPECT_EQ(results_of(ForcedContext(GetParam(), 0, +on_four), text), own) << text;
+  }
+}
+
+TEST_P(CpuThreads, OneContextServesManyThreadsAtOnce) {
+  const ForcedContext context(GetParam(), 3);
+  std::vector<std::vector<uint8_t>> expected;
+  for (const char* text : problems) expected.push_back(results_of(context, text));
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (size_t t = 0; t < 6; ++t)
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < std::size(problems); ++i) {
+        const size_t which = (i + t) % std::size(problems);
+        if (results_of(context, problems[which]) != expected[which]) ++wrong;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// Row i of a long problem is computed like row i of a problem cut to fewer rows.
+TEST_P(CpuThreads, RowsDoNotDependOnTheirNeighbours) {
+  attune_forward_desc desc = desc_from(parse_problem("fwd b1 h1/1 q200 k300 d64 f32 causal-tl"));
+  ForwardCall whole(desc);
+  fill(whole);
+  const ForcedContext context(GetParam());
+  ASSERT_EQ(context.forward(whole.desc, whole.args()), ATTUNE_OK) << attune_last_error();
+  desc.seq_q = 77;
+  ForwardCall cut(desc);
+  attune_forward_args args = whole.args();
+  args.o = cut.o.data();
+  args.lse = static_cast<float*>(cut.lse.data());
+  ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
+  const std::vector<uint8_t> all = whole.o.copy();
+  EXPECT_EQ(cut.o.copy(), std::vector<uint8_t>(all.begin(), all.begin() + 77 * 64 * 4));
+}
+
+}  // namespace
+}  // namespace attune::test
