@@ -117,7 +117,7 @@ TEST(CpuForward, OldAndNewShareRounds) {
   const Result result = session.run();
   ASSERT_EQ(result.analysis.comparisons.size(), 2u);
   EXPECT_EQ(result.analysis.comparisons[1].name, "fixture");
-  EXPECT_EQ(result.analysis.comparisons[1].verdict.outcome, stats::Outcome::faster) << "it computes nothing";
+  EXPECT_LT(result.analysis.comparisons[1].verdict.estimate, 0.3) << "it computes nothing";
   EXPECT_THAT(result.measurement.recordings[2].facts.at("library"), HasSubstr("libattune.so"));
   EXPECT_THAT(result.measurement.recordings[0].facts.at("explain"), HasSubstr("cpu/"));
 }

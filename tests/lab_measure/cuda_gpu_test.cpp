@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "gpu/driver.hpp"
 #include "lab/measure/engine.hpp"
+#include "lab/measure/forward_contender.hpp"
 #include "lab/measure/graph_contender.hpp"
 
 namespace attune::lab {
@@ -159,6 +160,39 @@ TEST_F(CudaGpuTest, FactsNameTheCard) {
   EXPECT_GT(std::stoll(facts.at("l2_bytes")), 0);
   for (const auto& [key, value] : facts) RecordProperty(key, value);
   for (const auto& [key, value] : gpu->state("now_")) RecordProperty(key, value);
+}
+
+TEST_F(CudaGpuTest, AKernelOfTheLibraryInEveryMode) {
+  Problem problem = parse_problem("fwd b1 h8/8 q256 k256 d64 f16");
+  problem.device_kind = DeviceKind::cuda;
+  attune_options options{};
+  cpu::Threads threads(options);
+  const auto inputs = std::make_shared<InputSource>(problem, threads);
+  Protocol protocol;
+  protocol.rounds = 6;
+  protocol.samples = 2;
+  for (const GpuMode mode : {GpuMode::steady, GpuMode::cold, GpuMode::pdl, GpuMode::host}) {
+    protocol.mode = name_of(mode);
+    const auto contender = [&] {
+      auto callee = library_callee("own", Library::own(), desc_from(problem), "");
+      return gpu_forward_contender(std::move(callee), inputs, *gpu, mode);
+    };
+    Session session(protocol);
+    session.add(contender());
+    session.add_twin(contender());
+    const Result result = session.run();
+    const double seconds = result.analysis.summaries[0].seconds;
+    EXPECT_GT(seconds, 5e-7) << protocol.mode;
+    EXPECT_LT(seconds, 1e-2) << protocol.mode;
+    EXPECT_NEAR(result.analysis.noise_floor->comparison.verdict.estimate, 1, 0.2) << protocol.mode;
+    RecordProperty(protocol.mode + "_nanoseconds", static_cast<int>(seconds * 1e9));
+    if (mode == GpuMode::steady) {
+      EXPECT_EQ(result.measurement.recordings[0].facts.at("programmatic_edges"), "0");
+    }
+    if (mode == GpuMode::cold) {
+      EXPECT_GT(std::stoi(result.measurement.recordings[0].facts.at("buffer_sets")), 10);
+    }
+  }
 }
 
 }  // namespace

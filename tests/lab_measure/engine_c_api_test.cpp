@@ -38,7 +38,7 @@ class EngineCApi : public testing::Test {
 };
 
 TEST_F(EngineCApi, MeasuresCallsAndReturnsJson) {
-  Work one{20000}, twin{20000}, two{40000};
+  Work one{2000}, twin{2000}, two{40000};
   const attune_lab_call calls[] = {call_of("one", one), call_of("one", twin, ATTUNE_LAB_TWIN), call_of("two", two)};
   for (const auto& call : calls) ASSERT_EQ(attune_lab_add_call(session, &call), 0) << attune_lab_last_error();
   double furthest = 0;
@@ -52,7 +52,8 @@ TEST_F(EngineCApi, MeasuresCallsAndReturnsJson) {
   const json result = json::parse(text);
   EXPECT_EQ(result["measurement"]["protocol"]["rounds"], 7);
   EXPECT_EQ(result["measurement"]["contenders"].size(), 3u);
-  EXPECT_EQ(result["analysis"]["comparisons"][0]["verdict"], "slower");
+  EXPECT_GT(result["analysis"]["comparisons"][0]["ratio"], 4)
+      << "twenty times the work, on a machine with others on it";
   EXPECT_GT(furthest, 0.5);
   EXPECT_GE(one.made, 1);
 
