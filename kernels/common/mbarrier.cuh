@@ -1,0 +1,105 @@
+// mbarrier: the hardware's arrival counter in shared memory, with transaction bytes for the copy engine.
+//
+// Phases: a barrier starts in phase 0. wait(parity) returns once the phase of that parity has completed, so consumers
+// start with parity 0, and producers, who find every slot free at first, with parity 1.
+#pragma once
+
+#include "kernels/common/types.cuh"
+
+#ifdef __CUDACC_RTC__
+namespace attune::device {
+
+ATTUNE_DEVICE uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// True in exactly one lane. A plain threadIdx test makes the compiler emit a loop over lanes around warp-wide
+// instructions; elect.sync does not.
+ATTUNE_DEVICE bool elect_one() {
+  uint32_t elected;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.b32 %0, 1, 0, p;\n}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+struct Mbarrier {
+  uint64_t state;
+
+  ATTUNE_DEVICE void init(uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&state)), "r"(arrivals));
+  }
+
+  ATTUNE_DEVICE void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&state)) : "memory");
+  }
+
+  // Arrives and announces the bytes that copies will deliver in this phase.
+  ATTUNE_DEVICE void arrive_expect(uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&state)), "r"(bytes)
+                 : "memory");
+  }
+
+  // Arrives on the barrier at the same place in another CTA of the cluster.
+  ATTUNE_DEVICE void arrive_remote(uint32_t cta) {
+    asm volatile(
+        "{\n.reg .b32 remote;\n"
+        "mapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(&state)),
+        "r"(cta)
+        : "memory");
+  }
+
+  ATTUNE_DEVICE bool test(uint32_t parity) const {
+    uint32_t done;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.b32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(shared_address(&state)), "r"(parity)
+        : "memory");
+    return done != 0;
+  }
+
+  ATTUNE_DEVICE bool try_wait(uint32_t parity) const {
+    uint32_t done;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.b32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(shared_address(&state)), "r"(parity)
+        : "memory");
+    return done != 0;
+  }
+
+  // `name` is what a debug build prints before it traps: a barrier that never completes is a defect, and a hang says
+  // nothing about it.
+  ATTUNE_DEVICE void wait(uint32_t parity, const char* name) const {
+#ifdef ATTUNE_BOUNDED_WAITS
+    const long long start = clock64();
+    while (!try_wait(parity)) {
+      if (clock64() - start > 4'000'000'000ll) {
+        printf("attune: cta %d thread %d waits for ever on %s, parity %u\n", blockIdx.x, threadIdx.x, name, parity);
+        __trap();
+      }
+    }
+#else
+    (void)name;
+    while (!try_wait(parity)) {
+    }
+#endif
+  }
+};
+
+// After init, before another thread, CTA or the copy engine may touch a barrier.
+ATTUNE_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// Orders ordinary shared-memory writes before reads by wgmma and the copy engine. Every writing thread needs it.
+ATTUNE_DEVICE void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+}  // namespace attune::device
+#endif

@@ -1,0 +1,18 @@
+// bar.sync and bar.arrive: hardware barriers 0..15 of a CTA. 0 is __syncthreads. `threads` counts both sides, and every
+// caller of one barrier gives the same number.
+#pragma once
+
+#include "kernels/common/types.cuh"
+
+#ifdef __CUDACC_RTC__
+namespace attune::device {
+
+ATTUNE_DEVICE void barrier_sync(uint32_t id, uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+ATTUNE_DEVICE void barrier_arrive(uint32_t id, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+}  // namespace attune::device
+#endif

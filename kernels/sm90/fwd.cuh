@@ -1,0 +1,540 @@
+// draft
+#pragma once
+
+#include "kernels/common/mbarrier.cuh"
+#include "kernels/common/named_barrier.cuh"
+#include "kernels/common/registers.cuh"
+#include "kernels/common/tma.cuh"
+#include "kernels/common/types.cuh"
+#include "kernels/common/wgmma.cuh"
+
+namespace attune::sm90_fwd {
+
+using namespace attune::device;
+
+struct Variant {
+  Dtype dtype = Dtype::bf16;
+  int dim = 128;
+  bool causal = false;
+};
+
+// What warpgroups do one after the other, so that their phases interlock instead of colliding.
+enum class Turns { none, products, exponentials };
+
+struct Config {
+  int warpgroups = 2;  // of consumers, 64 query rows each
+  int block_n = 128;   // keys per block
+  int stages_k = 2;
+  int stages_v = 2;
+  int q_slots = 2;
+  int consumer_registers = 240;
+  int producer_registers = 24;
+  Turns turns = Turns::none;
+};
+
+// n / divisor for 0 <= n < 2^31 as a multiplication: the schedule divides at every tile.
+struct Divisor {
+  uint32_t value, multiplier, shift;
+};
+
+struct Params {
+  TensorMap q, k, v;
+  void* o;
+  float* lse;
+  int64_t o_batch_stride, o_row_stride, o_head_stride;
+  int64_t lse_batch_stride, lse_row_stride, lse_head_stride;
+  int32_t seq_q, seq_k;
+  int32_t diagonal;  // causal: row i sees keys 0 .. i + diagonal
+  int32_t group;
+  int32_t tiles_m, tiles;
+  float scale_log2;
+  // (batch, head) pairs are walked in sections, longest tiles of a section first. The last section may be narrower.
+  Divisor heads, section_tiles, section, last_section;
+  int32_t whole_sections;
+};
+
+constexpr int rows_per_warpgroup = 64;
+
+template <Variant variant, Config config>
+struct alignas(1024) SharedStorage {
+  static constexpr int panels = variant.dim / panel_columns;
+  uint8_t q[config.q_slots][config.warpgroups][panels][panel_bytes(rows_per_warpgroup)];
+  uint8_t k[config.stages_k][panels][panel_bytes(config.block_n)];
+  uint8_t v[config.stages_v][panels][panel_bytes(config.block_n)];
+  Mbarrier q_full[config.q_slots], q_free[config.q_slots];
+  Mbarrier k_full[config.stages_k], k_free[config.stages_k];
+  Mbarrier v_full[config.stages_v], v_free[config.stages_v];
+};
+
+#ifdef __CUDACC_RTC__
+
+template <int slots>
+struct Ring {
+  int slot = 0;
+  uint32_t parity = 0;
+  ATTUNE_DEVICE void advance() {
+    if (++slot == slots) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+ATTUNE_DEVICE int divide(int n, const Divisor& d) {
+  return static_cast<int>(__umulhi(2u * n, d.multiplier) >> d.shift);
+}
+
+// A block of query rows of one head.
+template <Variant variant, Config config>
+struct Tile {
+  int m, bh;
+
+  static constexpr int rows = config.warpgroups * rows_per_warpgroup;
+
+  // The i-th tile of this CTA; false if it has none.
+  ATTUNE_DEVICE bool load(const Params& params, int i) {
+    // Rows of the schedule alternate their direction, so that a CTA with a long tile gets a short one next.
+    const int index = i * gridDim.x + ((variant.causal && (i & 1)) ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    if (index >= params.tiles) return false;
+    const int section = divide(index, params.section_tiles);
+    const int rest = index - section * params.section_tiles.value;
+    const Divisor& width = section < params.whole_sections ? params.section : params.last_section;
+    const int column = divide(rest, width);
+    bh = section * params.section.value + rest - column * width.value;
+    m = params.tiles_m - 1 - column;
+    return true;
+  }
+  ATTUNE_DEVICE int batch(const Params& params) const { return divide(bh, params.heads); }
+  ATTUNE_DEVICE int head(const Params& params) const { return bh - batch(params) * params.heads.value; }
+
+  // Keys that rows before `row_end` see.
+  ATTUNE_DEVICE int visible(const Params& params, int row_end) const {
+    if (!variant.causal) return params.seq_k;
+    return max_of(0, min_of(params.seq_k, min_of(row_end, params.seq_q) + params.diagonal));
+  }
+  ATTUNE_DEVICE int blocks(const Params& params, int warpgroup) const {
+    return max_of(1, ceil_div(visible(params, m * rows + (warpgroup + 1) * rows_per_warpgroup), config.block_n));
+  }
+};
+
+template <Variant variant, Config config>
+ATTUNE_DEVICE void load_q_and_k(const Params& params, SharedStorage<variant, config>& shared) {
+  using Storage = SharedStorage<variant, config>;
+  Ring<config.q_slots> q;
+  Ring<config.stages_k> k;
+  Tile<variant, config> tile;
+  for (int i = 0; tile.load(params, i); ++i) {
+    const int batch = tile.batch(params), head = tile.head(params);
+    shared.q_free[q.slot].wait(q.parity ^ 1, "q_free");
+    shared.q_full[q.slot].arrive_expect(sizeof shared.q[0]);
+    for (int w = 0; w < config.warpgroups; ++w)
+      tma_load_5d(shared.q[q.slot][w], params.q, shared.q_full[q.slot], 0, tile.m * tile.rows + w * rows_per_warpgroup,
+                  0, head, batch, Evict::first);
+    q.advance();
+    for (int n = tile.blocks(params, config.warpgroups - 1) - 1; n >= 0; --n) {
+      shared.k_free[k.slot].wait(k.parity ^ 1, "k_free");
+      shared.k_full[k.slot].arrive_expect(sizeof shared.k[0]);
+      tma_load_5d(shared.k[k.slot], params.k, shared.k_full[k.slot], 0, n * config.block_n, 0, head / params.group,
+                  batch, Evict::last);
+      k.advance();
+    }
+  }
+}
+
+template <Variant variant, Config config>
+ATTUNE_DEVICE void load_v(const Params& params, SharedStorage<variant, config>& shared) {
+  Ring<config.stages_v> v;
+  Tile<variant, config> tile;
+  for (int i = 0; tile.load(params, i); ++i) {
+    const int batch = tile.batch(params), head = tile.head(params);
+    for (int n = tile.blocks(params, config.warpgroups - 1) - 1; n >= 0; --n) {
+      shared.v_free[v.slot].wait(v.parity ^ 1, "v_free");
+      shared.v_full[v.slot].arrive_expect(sizeof shared.v[0]);
+      tma_load_5d(shared.v[v.slot], params.v, shared.v_full[v.slot], 0, n * config.block_n, 0, head / params.group,
+                  batch, Evict::last);
+      v.advance();
+    }
+  }
+}
+
+ATTUNE_DEVICE float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+ATTUNE_DEVICE float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// Lane q of four holds column groups 0..3 of its part; afterwards it holds all parts of group q.
+ATTUNE_DEVICE void quad_transpose(uint32_t (&x)[4], int lane) {
+  const bool odd = lane & 1, high = lane & 2;
+  const uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? x[0] : x[1], 1),
+                 b = __shfl_xor_sync(0xffffffffu, odd ? x[2] : x[3], 1);
+  const uint32_t y[4] = {odd ? a : x[0], odd ? x[1] : a, odd ? b : x[2], odd ? x[3] : b};
+  const uint32_t c = __shfl_xor_sync(0xffffffffu, high ? y[0] : y[2], 2),
+                 d = __shfl_xor_sync(0xffffffffu, high ? y[1] : y[3], 2);
+  x[0] = high ? c : y[0];
+  x[1] = high ? d : y[1];
+  x[2] = high ? y[2] : c;
+  x[3] = high ? y[3] : d;
+}
+ATTUNE_DEVICE void store_16_bytes(void* address, const uint32_t (&x)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+
+constexpr float minus_infinity = -1.0f / 0.0f;
+
+template <Variant variant, Config config>
+struct Consumer {
+  static constexpr int dim = variant.dim;
+  static constexpr int block_n = config.block_n;
+  static constexpr int k_steps = dim / 16;
+  static constexpr int v_steps = block_n / 16;
+  using Storage = SharedStorage<variant, config>;
+
+  const Params& params;
+  Storage& shared;
+  const int warpgroup;
+  const int warp;  // of the warpgroup
+  const int lane;
+  const bool leader;  // one lane of the warp
+
+  float s[block_n / 2];
+  float o[dim / 2];
+  uint32_t p[v_steps][4];
+  float row_max[2], row_sum[2];      // what P is relative to, unscaled; the sum of this thread's columns
+  float final_max[2], final_sum[2];  // of the tile whose last product is under way
+
+  Tile<variant, config> tile, pv_tile;
+  int block;  // of the tile, counts down
+  Ring<config.q_slots> q;
+  Ring<config.stages_k> k;
+  Ring<config.stages_v> v;
+  bool pv_pending = false, pv_first = true;
+
+  ATTUNE_DEVICE void arrive(Mbarrier& barrier) {
+    if (leader) barrier.arrive();
+  }
+
+  ATTUNE_DEVICE void await_turn(Turns turns) {
+    if constexpr (config.turns != Turns::none)
+      if (turns == config.turns) barrier_sync(1 + warpgroup, 256);
+  }
+  ATTUNE_DEVICE void pass_turn(Turns turns) {
+    if constexpr (config.turns != Turns::none)
+      if (turns == config.turns) barrier_arrive(1 + (warpgroup + 1) % config.warpgroups, 256);
+  }
+
+  ATTUNE_DEVICE void issue_qk(int q_slot, int k_slot) {
+    const uint64_t a = k_major_descriptor(shared_address(shared.q[q_slot][warpgroup]));
+    const uint64_t b = k_major_descriptor(shared_address(shared.k[k_slot]));
+#pragma unroll
+    for (int step = 0; step < k_steps; ++step) {
+      const int panel = step / 4, inside = step % 4 * 32 / 16;
+      Wgmma<block_n>::template ss<variant.dtype, Major::k>(s, a + panel * panel_bytes(rows_per_warpgroup) / 16 + inside,
+                                                           b + panel * panel_bytes(block_n) / 16 + inside, step != 0);
+    }
+    wgmma_commit();
+  }
+
+  // The first call of all has no P yet: it multiplies zeros, and the next one overwrites the result.
+  ATTUNE_DEVICE void issue_pv() {
+    const uint64_t b = mn_major_descriptor(shared_address(shared.v[v.slot]), block_n);
+#pragma unroll
+    for (int step = 0; step < v_steps; ++step)
+      Wgmma<dim>::template rs<variant.dtype, Major::mn>(o, p[step], b + step * 16 * panel_row_bytes / 16,
+                                                        step != 0 || !pv_first);
+    wgmma_commit();
+  }
+
+  // Hides the keys past each row's limit.
+  ATTUNE_DEVICE void mask() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = tile.m * tile.rows + warpgroup * rows_per_warpgroup + warp * 16 + lane / 4 + 8 * i;
+      const int limit = (variant.causal ? min_of(params.seq_k, row + params.diagonal + 1) : params.seq_k) -
+                        block * block_n - lane % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < block_n / 8; ++j) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+          if (8 * j + c >= limit) s[4 * j + 2 * i + c] = minus_infinity;
+      }
+    }
+  }
+  // Blocks of the tile that every row of this warpgroup sees whole.
+  ATTUNE_DEVICE int unmasked_blocks() const {
+    const int first_row = tile.m * tile.rows + warpgroup * rows_per_warpgroup;
+    const int limit = variant.causal ? min_of(params.seq_k, first_row + params.diagonal + 1) : params.seq_k;
+    return max_of(limit, 0) / block_n;
+  }
+
+  // Moves the maximum if a row outgrew it, and says by how much earlier results must shrink. P may reach 2^8 before
+  // that: the sums are float32 and keep the same reference, so nothing is lost, and most blocks leave O alone.
+  ATTUNE_DEVICE bool move_max(float (&shrink)[2]) {
+    float fresh[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float m[4] = {s[2 * i], s[2 * i + 1], s[2 * i + 4], s[2 * i + 5]};
+#pragma unroll
+      for (int j = 2; j < block_n / 8; j += 2) {
+        m[0] = fmaxf(m[0], s[4 * j + 2 * i]);
+        m[1] = fmaxf(m[1], s[4 * j + 2 * i + 1]);
+        m[2] = fmaxf(m[2], s[4 * j + 2 * i + 4]);
+        m[3] = fmaxf(m[3], s[4 * j + 2 * i + 5]);
+      }
+      fresh[i] = quad_max(fmaxf(fmaxf(m[0], m[1]), fmaxf(m[2], m[3])));
+    }
+    const float threshold = 8.f / params.scale_log2;
+    const bool moved = __any_sync(0xffffffffu, fresh[0] - row_max[0] > threshold || fresh[1] - row_max[1] > threshold);
+    if (moved) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float old = row_max[i];
+        row_max[i] = fmaxf(old, fresh[i]);
+        shrink[i] = old == minus_infinity ? 0.f : exp2_approx((old - row_max[i]) * params.scale_log2);
+        row_sum[i] *= shrink[i];
+      }
+    }
+    return moved;
+  }
+
+  // s becomes exp2(scale * s - max).
+  template <bool careful>
+  ATTUNE_DEVICE void exponentiate(float (&block_sum)[2]) {
+    float offset[2], sum[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      offset[i] = row_max[i] * params.scale_log2;
+      if (careful && row_max[i] == minus_infinity) offset[i] = 0;
+    }
+#pragma unroll
+    for (int j = 0; j < block_n / 2; ++j) {
+      s[j] = exp2_approx(s[j] * params.scale_log2 - offset[j / 2 % 2]);
+      sum[j % 4] += s[j];
+    }
+    block_sum[0] = sum[0] + sum[1];
+    block_sum[1] = sum[2] + sum[3];
+  }
+
+  ATTUNE_DEVICE void shrink_o(const float (&shrink)[2]) {
+#pragma unroll
+    for (int j = 0; j < dim / 2; ++j) o[j] *= shrink[j / 2 % 2];
+  }
+
+  ATTUNE_DEVICE void pack_p() {
+#pragma unroll
+    for (int j = 0; j < block_n / 4; ++j) p[j / 4][j % 4] = pack<variant.dtype>(s[2 * j], s[2 * j + 1]);
+  }
+
+  // Normalises O of pv_tile and stores it with its LSE, straight from registers: four lanes that share a row exchange
+  // columns so that each holds 16 contiguous bytes.
+  ATTUNE_DEVICE void store() {
+    const int batch = pv_tile.batch(params), head = pv_tile.head(params);
+    const int first_row = pv_tile.m * pv_tile.rows + warpgroup * rows_per_warpgroup + warp * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = first_row + 8 * i;
+      const float sum = quad_sum(final_sum[i]);
+      const bool empty = sum == 0.f;
+      const float inverse = 1.f / sum;
+      if (row < params.seq_q && params.lse != nullptr && lane % 4 == 0) {
+        constexpr float ln2 = 0.693147180559945f;
+        params.lse[batch * params.lse_batch_stride + head * params.lse_head_stride + row * params.lse_row_stride] =
+            empty ? minus_infinity : (final_max[i] * params.scale_log2 + log2_approx(sum)) * ln2;
+      }
+      auto* out = static_cast<uint16_t*>(params.o) + batch * params.o_batch_stride + head * params.o_head_stride +
+                  row * params.o_row_stride + lane % 4 * 8;
+#pragma unroll
+      for (int c = 0; c < dim / 32; ++c) {
+        uint32_t x[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float* pair = &o[16 * c + 4 * j + 2 * i];
+          x[j] = empty ? 0 : pack<variant.dtype>(pair[0] * inverse, pair[1] * inverse);
+        }
+        quad_transpose(x, lane);
+        if (row < params.seq_q) store_16_bytes(out + 32 * c, x);
+      }
+    }
+  }
+
+  // The scores of this warp's 16 rows once more, by mma.sync: wgmma needs the whole warpgroup, and only this warp asks.
+  // The accumulators of both lie alike in registers.
+  ATTUNE_DEVICE void recompute_scores(const uint8_t* q_rows, const uint8_t* k_rows) {
+#pragma unroll
+    for (int j = 0; j < block_n / 2; ++j) s[j] = 0;
+#pragma unroll 1
+    for (int step = 0; step < k_steps; ++step) {
+      uint32_t a[4];
+      ldmatrix_x4(a, q_rows + swizzled_offset(warp * 16 + lane % 16, step * 16 + lane / 16 * 8, rows_per_warpgroup));
+#pragma unroll
+      for (int j = 0; j < block_n / 16; ++j) {
+        uint32_t b[4];
+        ldmatrix_x4(b,
+                    k_rows + swizzled_offset(16 * j + lane / 16 * 8 + lane % 8, step * 16 + lane / 8 % 2 * 8, block_n));
+        mma_16x8x16<variant.dtype>(&s[8 * j], a, b[0], b[1]);
+        mma_16x8x16<variant.dtype>(&s[8 * j + 4], a, b[2], b[3]);
+      }
+    }
+  }
+
+  // One block: its scores, and PV of the block before under its softmax. The first block of a tile and masked ones are
+  // careful: they find their maximum. The others keep the old one on trust, and are done again when a sum shows that it
+  // was too small.
+  template <bool careful>
+  ATTUNE_DEVICE void step(bool first) {
+    const int k_slot = k.slot;
+    await_turn(Turns::products);
+    wgmma_fence();
+    issue_qk(q.slot, k_slot);
+    k.advance();
+    if (!careful || pv_pending) shared.v_full[v.slot].wait(v.parity, "v_full");
+    issue_pv();
+    pass_turn(Turns::products);
+
+    wgmma_wait<1>();
+    pin(s);
+    float shrink[2] = {1, 1}, block_sum[2];
+    bool moved = false;
+    if constexpr (careful) {
+      if (first) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          final_max[i] = row_max[i];
+          final_sum[i] = row_sum[i];
+          row_max[i] = minus_infinity;
+          row_sum[i] = 0;
+        }
+      }
+      if (block >= unmasked_blocks()) mask();
+      moved = move_max(shrink);
+    }
+    await_turn(Turns::exponentials);
+    exponentiate<careful>(block_sum);
+    pass_turn(Turns::exponentials);
+    pin(s);
+    // The branch of this wait also keeps the assembler from hoisting the next one above the exponentials.
+    if (block > 0) shared.k_full[k.slot].wait(k.parity, "k_full");
+
+    wgmma_wait<0>();
+    pin(o);
+    if (!careful || pv_pending) {
+      arrive(shared.v_free[v.slot]);
+      v.advance();
+    }
+    if constexpr (careful) {
+      if (first) {
+        if (pv_pending) store();
+      } else if (moved) {
+        shrink_o(shrink);
+      }
+    } else {
+      constexpr float limit = variant.dtype == Dtype::bf16 ? 65536.f : 16384.f;
+      if (__any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit)) {
+        recompute_scores(shared.q[q.slot][warpgroup][0], shared.k[k_slot][0]);
+        if (move_max(shrink)) shrink_o(shrink);
+        exponentiate<false>(block_sum);
+      }
+    }
+    row_sum[0] += block_sum[0];
+    row_sum[1] += block_sum[1];
+    arrive(shared.k_free[k_slot]);
+    pack_p();
+    pin(o);
+    pv_pending = true;
+    pv_first = first;
+    --block;
+  }
+
+  // Blocks that only later warpgroups of this tile see. Waiting before freeing keeps the phases in step.
+  ATTUNE_DEVICE void skip_blocks() {
+    if constexpr (variant.causal) {
+      for (int n = tile.blocks(params, config.warpgroups - 1) - 1; n > block; --n) {
+        shared.k_full[k.slot].wait(k.parity, "k_full");
+        arrive(shared.k_free[k.slot]);
+        k.advance();
+        await_turn(config.turns);
+        pass_turn(config.turns);
+      }
+    }
+  }
+  ATTUNE_DEVICE void skip_values() {
+    if constexpr (variant.causal) {
+      for (int n = tile.blocks(params, config.warpgroups - 1); n > tile.blocks(params, warpgroup); --n) {
+        shared.v_full[v.slot].wait(v.parity, "v_full");
+        arrive(shared.v_free[v.slot]);
+        v.advance();
+      }
+    }
+  }
+
+  ATTUNE_DEVICE void run() {
+    if (config.turns != Turns::none && warpgroup == config.warpgroups - 1) barrier_arrive(1, 256);
+    row_max[0] = row_max[1] = minus_infinity;
+    row_sum[0] = row_sum[1] = 0;
+#pragma unroll
+    for (int i = 0; i < v_steps; ++i)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) p[i][r] = 0;
+
+    int i = 0;
+    if (!tile.load(params, i)) return;
+    do {
+      block = tile.blocks(params, warpgroup) - 1;
+      skip_blocks();
+      shared.q_full[q.slot].wait(q.parity, "q_full");
+      shared.k_full[k.slot].wait(k.parity, "k_full");
+      step<true>(true);
+      skip_values();
+      const int unmasked = unmasked_blocks();
+      while (block >= unmasked) step<true>(false);
+      while (block >= 0) step<false>(false);
+      arrive(shared.q_free[q.slot]);
+      q.advance();
+      pv_tile = tile;
+    } while (tile.load(params, ++i));
+
+    wgmma_fence();
+    shared.v_full[v.slot].wait(v.parity, "v_full");
+    issue_pv();
+    wgmma_wait<0>();
+    pin(o);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      final_max[r] = row_max[r];
+      final_sum[r] = row_sum[r];
+    }
+    store();
+  }
+};
+
+template <Variant variant, Config config>
+ATTUNE_DEVICE void run(const Params& params) {
+  extern __shared__ uint8_t shared_bytes[];
+  auto& shared = *reinterpret_cast<SharedStorage<variant, config>*>(shared_bytes);
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  if (warp == 0 && elect_one()) {
+    for (int i = 0; i < config.q_slots; ++i) shared.q_full[i].init(1), shared.q_free[i].init(4 * config.warpgroups);
+    for (int i = 0; i < config.stages_k; ++i) shared.k_full[i].init(1), shared.k_free[i].init(4 * config.warpgroups);
+    for (int i = 0; i < config.stages_v; ++i) shared.v_full[i].init(1), shared.v_free[i].init(4 * config.warpgroups);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  if (warp < 4) {
+    give_registers<config.producer_registers>();
+    if (warp == 0 && elect_one()) load_q_and_k<variant, config>(params, shared);
+    if (warp == 1 && elect_one()) load_v<variant, config>(params, shared);
+  } else {
+    take_registers<config.consumer_registers>();
+    Consumer<variant, config> consumer{params,     shared, warp / 4 - 1, warp % 4, static_cast<int>(threadIdx.x % 32),
+                                       elect_one()};
+    consumer.run();
+  }
+}
+
+#endif
+
+}  // namespace attune::sm90_fwd
