@@ -1,0 +1,117 @@
+#include "lab/check/checker.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "core/error.hpp"
+
+namespace attune::lab {
+namespace {
+
+uint64_t digest(const Tensors& t) {
+  uint64_t hash = 0;
+  for (const Buffer* buffer :
+       {&t.q, &t.k, &t.v, &t.sink, &t.bias, &t.mask, &t.cu_seqlens_q, &t.cu_seqlens_k, &t.used_q, &t.used_k})
+    hash = XXH3_64bits_withSeed(buffer->whole().data(), buffer->whole().size(), hash);
+  return hash;
+}
+
+void poison_outputs(Tensors& t) {
+  t.o.poison();
+  if (t.lse.allocated()) t.lse.poison();
+}
+
+// A case that ended in an exception has failed, whatever the numbers would have been.
+Judgement thrown(const std::exception& error) {
+  Judgement judgement;
+  judgement.ok = false;
+  judgement.failure = error.what();
+  return judgement;
+}
+
+}  // namespace
+
+std::string reproducer(const Case& c) {
+  std::string command = fmt::format("attune check '{}'", c.problem);
+  if (!c.kernel.empty()) command += fmt::format(" --kernel {}", c.kernel);
+  if (c.oracle)
+    command += fmt::format(" --oracle {}", name_of(*c.oracle));
+  else
+    command += fmt::format(" --input {}", name_of(c.input));
+  command += fmt::format(" --seed {}", c.seed);
+  if (c.storage != Storage::dense) command += fmt::format(" --storage {}", name_of(c.storage));
+  return command;
+}
+
+Checker::Checker(Executor& executor, ReferenceSource& reference, cpu::Threads& threads, RowPolicy policy,
+                 const Accuracy& accuracy)
+    : executor_(executor), reference_(reference), threads_(threads), policy_(policy), accuracy_(accuracy) {}
+
+Outcome Checker::check(const Case& c) { return check(c, std::span(&c.kernel, 1)).front(); }
+
+std::vector<Outcome> Checker::check(const Case& c, std::span<const std::string> kernels) {
+  Problem problem = parse_problem(c.problem);
+  problem.device_kind = executor_.device_kind();
+  std::optional<Tensors> tensors;
+  RowChoice rows;
+  ReferenceRows reference;
+  Ideal ideal;
+  std::vector<Outcome> outcomes;
+  for (const std::string& kernel : kernels) {
+    Outcome outcome{c, {}, {}, {}, {}};
+    const Choice choice = executor_.choose(kernel, with_storage(problem, c.storage));
+    outcome.why = choice.why;
+    if (!choice.supported()) {
+      outcome.of.kernel = kernel;
+      outcome.unsupported = choice.why;
+      outcomes.push_back(std::move(outcome));
+      continue;
+    }
+    outcome.of.kernel = choice.kernel;
+    if (c.oracle) {
+      Outcome consulted = consult_oracle(outcome.of, problem);
+      consulted.why = choice.why;
+      outcomes.push_back(std::move(consulted));
+      continue;
+    }
+    if (!tensors) {
+      tensors = make_inputs(problem, c.input, c.seed, c.storage, threads_);
+      rows = choose_rows(*tensors, policy_, c.seed);
+      reference = reference_.rows(*tensors, rows.rows);
+      ideal = ideal_rows(*tensors, rows.rows, threads_);
+    }
+    poison_outputs(*tensors);
+    const uint64_t before = digest(*tensors);
+    try {
+      executor_.forward(choice.kernel, *tensors);
+      outcome.judgement = judge(*tensors, rows, reference, ideal, accuracy_);
+      std::string stray = stray_writes(*tensors);
+      if (stray.empty() && digest(*tensors) != before) stray = "an input was written";
+      if (!stray.empty() && outcome.judgement.ok) {
+        outcome.judgement.ok = false;
+        outcome.judgement.failure = std::move(stray);
+      }
+    } catch (const std::exception& error) {
+      outcome.judgement = thrown(error);
+    }
+    outcomes.push_back(std::move(outcome));
+  }
+  return outcomes;
+}
+
+Outcome Checker::consult_oracle(const Case& c, const Problem& problem) {
+  Outcome outcome{c, {}, {}, {}, {}};
+  try {
+    const OracleRun run{executor_, threads_, accuracy_, policy_, c.kernel, c.seed, c.storage};
+    const OracleVerdict verdict = consult(*c.oracle, problem, run);
+    outcome.not_applicable = verdict.not_applicable;
+    outcome.judgement.ok = verdict.ok();
+    outcome.judgement.failure = verdict.failure;
+    outcome.judgement.worst = verdict.worst;
+  } catch (const std::exception& error) {
+    outcome.judgement = thrown(error);
+  }
+  return outcome;
+}
+
+}  // namespace attune::lab

@@ -1,0 +1,79 @@
+#include "lab/check/executor.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.hpp"
+#include "dispatch/context.hpp"
+#include "dispatch/select.hpp"
+
+namespace attune::lab {
+namespace {
+
+class CpuExecutor final : public Executor {
+ public:
+  DeviceKind device_kind() const override { return DeviceKind::cpu; }
+
+  Choice choose(std::string_view kernel, const Problem& problem) override {
+    const Selection selection = select(problem, context(kernel, settings().front()), kernel);
+    return {selection.chosen == nullptr ? "" : std::string(selection.chosen->name()), selection.why};
+  }
+
+  std::vector<std::string> settings() const override { return {"threads=all", "threads=1", "threads=3"}; }
+
+  void forward(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
+    Context& with = context(kernel, setting);
+    const attune_forward_desc desc = desc_from(tensors.problem);
+    // Poisoned like everything else: a workspace holds nothing a kernel may rely on.
+    const uint64_t bytes = with.plan_for(desc).workspace_bytes();
+    std::vector<std::byte, AlignedAllocator<std::byte>> workspace(bytes + workspace_alignment, std::byte{0xff});
+    const auto address = reinterpret_cast<uintptr_t>(workspace.data());
+    attune_forward_args args = tensors.args();
+    args.workspace = workspace.data() + (workspace_alignment - address % workspace_alignment) % workspace_alignment;
+    args.workspace_bytes = bytes;
+    with.forward(desc, args, nullptr);
+  }
+
+  void merge(const attune_merge_desc& desc, const attune_merge_args& args) override {
+    context("", settings().front()).merge(desc, args, nullptr);
+  }
+
+ private:
+  static constexpr size_t workspace_alignment = 256;
+
+  Context& context(std::string_view kernel, std::string_view setting) {
+    auto& slot = contexts_[{std::string(kernel), std::string(setting)}];
+    if (!slot) {
+      const std::string name(kernel);
+      attune_options options{};
+      options.struct_size = sizeof options;
+      options.kernel = name.empty() ? nullptr : name.c_str();
+      options.threads = setting == "threads=1" ? 1 : setting == "threads=3" ? 3 : 0;
+      slot = std::make_unique<Context>(options);
+    }
+    return *slot;
+  }
+
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<Context>> contexts_;
+};
+
+}  // namespace
+
+std::vector<std::string> Executor::kernels() const {
+  std::vector<std::string> names;
+  for (const bool selectable : {true, false})
+    for (const Kernel* kernel : attune::kernels())
+      if (kernel->device_kind() == device_kind() && kernel->selectable() == selectable)
+        names.emplace_back(kernel->name());
+  return names;
+}
+
+std::unique_ptr<Executor> make_cpu_executor() { return std::make_unique<CpuExecutor>(); }
+
+std::vector<std::unique_ptr<Executor>> make_executors() {
+  std::vector<std::unique_ptr<Executor>> executors;
+  executors.push_back(make_cpu_executor());
+  return executors;
+}
+
+}  // namespace attune::lab

@@ -1,0 +1,198 @@
+#include "lab/check/gate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.hpp"
+#include "lab/check/dtype.hpp"
+
+namespace attune::lab {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// From so many rows on, the RMS of Ideal is known well enough to be compared with.
+constexpr double enough_rows = 256;
+// Standard deviations, roughly, that the RMS over a single row may lie above its expectation.
+constexpr double luck_of_one_row = 4;
+
+double square(double x) { return x * x; }
+
+double row_unit(Dtype dtype, std::span<const double> o, double sigma) {
+  double largest_o = 0;
+  for (const double x : o) largest_o = std::max(largest_o, std::abs(x));
+  return std::max(ulp_at(dtype, largest_o), std::sqrt(12.0) * sigma);
+}
+
+// |a - b|, infinite where one of them is not a number or infinite and the other is not the same.
+double distance(double value, double truth) {
+  if (value == truth) return 0;
+  const double difference = std::abs(value - truth);
+  return std::isfinite(difference) ? difference : infinity;
+}
+
+class Judge {
+ public:
+  Judge(const Tensors& outputs, const RowChoice& choice, const ReferenceRows& reference, const Ideal& ideal,
+        const Accuracy& accuracy)
+      : t_(outputs), p_(outputs.problem), choice_(choice), reference_(reference), ideal_(ideal), accuracy_(accuracy) {}
+
+  Judgement judgement() {
+    result_.rows = static_cast<int64_t>(choice_.rows.size());
+    result_.total_rows = choice_.total;
+    result_.lse_bound = accuracy_.lse_bound;
+    result_.max_ulp_bound = accuracy_.max_ulp(p_.dtype);
+    for (size_t i = 0; i < choice_.rows.size(); ++i) {
+      look_at_output(i);
+      if (p_.has(ATTUNE_LSE)) look_at_lse(i);
+    }
+    close();
+    return result_;
+  }
+
+ private:
+  std::span<const double> truth(size_t i) const {
+    return std::span(reference_.o).subspan(i * static_cast<size_t>(p_.dim_v), static_cast<size_t>(p_.dim_v));
+  }
+
+  int64_t offset(size_t i, const attune_strides& strides) const {
+    const RowId& id = choice_.rows[i];
+    return row_offset(p_, strides, id.batch, t_.sequence(id.batch).first_row_q, id.row, id.head);
+  }
+
+  void look_at_output(size_t i) {
+    const auto o = truth(i);
+    const double unit = row_unit(p_.dtype, o, ideal_.rows[i].sigma);
+    const int64_t base = offset(i, p_.o);
+    const bool empty = reference_.lse[i] == -infinity;
+    for (size_t c = 0; c < o.size(); ++c) {
+      const double value = load_element(t_.o.data(), p_.dtype, base + static_cast<int64_t>(c));
+      const double error = distance(value, o[c]);
+      error_energy_ += square(error);
+      energy_ += square(o[c]);
+      ideal_energy_ += square(distance(ideal_.o[i * o.size() + c], o[c]));
+      note_worst(i, error / unit);
+      if (empty && value != 0) break_rule(i, "o is {} at channel {} of a row that sees no key; it must be 0", value, c);
+    }
+    result_.max_logit = std::max(result_.max_logit, ideal_.rows[i].max_logit);
+  }
+
+  void look_at_lse(size_t i) {
+    const double value = t_.lse.as<float>()[offset(i, p_.lse)];
+    const double expected = reference_.lse[i];
+    const double error = distance(value, expected) / std::max(1.0, std::abs(expected));
+    // An empty row has an infinite divisor.
+    const double counted = std::isnan(error) ? infinity : error;
+    if (counted > result_.lse_err) {
+      result_.lse_err = counted;
+      lse_worst_ = choice_.rows[i];
+    }
+    if ((value == -infinity) != (expected == -infinity))
+      break_rule(i, "lse is {} where it must be {}", value, expected);
+  }
+
+  void note_worst(size_t i, double units) {
+    if (std::isnan(units)) units = infinity;
+    if (units <= result_.max_ulp) return;
+    result_.max_ulp = units;
+    if (!broken_) result_.worst = choice_.rows[i];
+  }
+
+  template <typename... Args>
+  void break_rule(size_t i, fmt::format_string<Args...> text, Args&&... args) {
+    if (broken_) return;
+    broken_ = true;
+    result_.worst = choice_.rows[i];
+    result_.failure = fmt::format(text, std::forward<Args>(args)...);
+  }
+
+  void close() {
+    const auto relative = [&](double energy) {
+      return energy_ > 0 ? std::sqrt(energy / energy_) : energy > 0 ? infinity : 0;
+    };
+    const bool large = result_.max_logit > accuracy_.large_logit;
+    const double factor = large ? accuracy_.rms_factor_large_logit : accuracy_.rms_factor;
+    result_.rel_rms = relative(error_energy_);
+    result_.rel_rms_ideal = relative(ideal_energy_);
+    result_.rel_rms_bound = factor * result_.rel_rms_ideal;
+    if (large || effective_rows(ideal_) < enough_rows)
+      result_.rel_rms_bound = std::max(result_.rel_rms_bound, relative(square(expected_error_norm(ideal_, factor))));
+    if (broken_) {
+      result_.ok = false;
+      return;
+    }
+    if (!(result_.lse_err <= result_.lse_bound)) {
+      result_.worst = lse_worst_;
+      result_.failure =
+          fmt::format("lse is off by {:.3g} of max(1, |lse|); {:.3g} is allowed", result_.lse_err, result_.lse_bound);
+    } else if (!(result_.max_ulp <= result_.max_ulp_bound)) {
+      result_.failure = fmt::format("an element of o is off by {:.3g} units of its row; {:.3g} are allowed",
+                                    result_.max_ulp, result_.max_ulp_bound);
+    } else if (!(result_.rel_rms <= result_.rel_rms_bound)) {
+      result_.failure = fmt::format("relative RMS of o is {:.3g}, Ideal's {:.3g}; {:.3g} is allowed", result_.rel_rms,
+                                    result_.rel_rms_ideal, result_.rel_rms_bound);
+    }
+    result_.ok = result_.failure.empty();
+  }
+
+  const Tensors& t_;
+  const Problem& p_;
+  const RowChoice& choice_;
+  const ReferenceRows& reference_;
+  const Ideal& ideal_;
+  const Accuracy& accuracy_;
+  Judgement result_;
+  RowId lse_worst_;
+  double energy_ = 0, error_energy_ = 0, ideal_energy_ = 0;
+  bool broken_ = false;
+};
+
+double share(double error, double bound) { return error == 0 ? 0 : error / bound; }
+
+}  // namespace
+
+double Judgement::strain() const {
+  return std::max({share(rel_rms, rel_rms_bound), share(max_ulp, max_ulp_bound), share(lse_err, lse_bound)});
+}
+
+std::string_view Judgement::strained_by() const {
+  const double most = strain();
+  if (most == share(rel_rms, rel_rms_bound)) return "rel_rms";
+  return most == share(max_ulp, max_ulp_bound) ? "max_ulp" : "lse";
+}
+
+Judgement judge(const Tensors& outputs, const RowChoice& choice, const ReferenceRows& reference, const Ideal& ideal,
+                const Accuracy& accuracy) {
+  return Judge(outputs, choice, reference, ideal, accuracy).judgement();
+}
+
+double max_ulp_of_ideal(const Tensors& tensors, const RowChoice& choice, const ReferenceRows& reference,
+                        const Ideal& ideal) {
+  const auto dim = static_cast<size_t>(tensors.problem.dim_v);
+  double worst = 0;
+  for (size_t i = 0; i < choice.rows.size(); ++i) {
+    const auto o = std::span(reference.o).subspan(i * dim, dim);
+    const double unit = row_unit(tensors.problem.dtype, o, ideal.rows[i].sigma);
+    for (size_t c = 0; c < dim; ++c) worst = std::max(worst, distance(ideal.o[i * dim + c], o[c]) / unit);
+  }
+  return worst;
+}
+
+double effective_rows(const Ideal& ideal) {
+  double sum = 0, squares = 0;
+  for (const Ideal::Row& row : ideal.rows) {
+    sum += row.expected_energy;
+    squares += square(row.expected_energy);
+  }
+  return squares > 0 ? square(sum) / squares : 0;
+}
+
+double expected_error_norm(const Ideal& ideal, double factor) {
+  double energy = 0;
+  for (const Ideal::Row& row : ideal.rows) energy += row.expected_energy;
+  const double rows = std::max(effective_rows(ideal), 1.0);
+  return std::sqrt(energy) * (factor + luck_of_one_row / std::sqrt(rows));
+}
+
+}  // namespace attune::lab

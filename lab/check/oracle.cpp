@@ -1,0 +1,370 @@
+#include "lab/check/oracle.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/convert.hpp"
+#include "core/error.hpp"
+#include "lab/check/dtype.hpp"
+#include "lab/check/gate.hpp"
+#include "lab/check/inputs.hpp"
+#include "lab/check/remap.hpp"
+#include "lab/stats/random.hpp"
+
+namespace attune::lab {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Does row i see key j? Written out from the contract, apart from the formula that the kernels share.
+bool sees(const Tensors& t, const RowId& id, const Sequence& s, int64_t key) {
+  const Problem& p = t.problem;
+  if (id.row >= s.seq_q) return false;
+  const int64_t shift = p.causal == Causal::top_left ? 0 : s.seq_k - s.seq_q;
+  const int64_t ahead = key - (id.row + shift);  // keys to the right of the diagonal are ahead
+  if (p.causal != Causal::none && ahead > 0) return false;
+  if (p.window_right >= 0 && ahead > p.window_right) return false;
+  if (p.window_left >= 0 && -ahead > p.window_left) return false;
+  if (!p.has(ATTUNE_MASK)) return true;
+  const attune_score_strides& m = p.mask;
+  return t.mask.as<uint8_t>()[id.batch * m.batch + id.head * m.head + id.row * m.query + key * m.key] != 0;
+}
+
+double output_at(const Tensors& t, const RowId& id, int64_t channel) {
+  const Problem& p = t.problem;
+  const int64_t first = t.sequence(id.batch).first_row_q;
+  return load_element(t.o.data(), p.dtype, row_offset(p, p.o, id.batch, first, id.row, id.head) + channel);
+}
+
+double lse_at(const Tensors& t, const RowId& id) {
+  const Problem& p = t.problem;
+  const int64_t first = t.sequence(id.batch).first_row_q;
+  return t.lse.as<float>()[row_offset(p, p.lse, id.batch, first, id.row, id.head)];
+}
+
+bool lse_agrees(double value, double expected, double bound) {
+  if (value == expected) return true;
+  return std::abs(value - expected) <= bound * std::max(1.0, std::abs(expected));
+}
+
+// Sets every element of the rows in use: value(row, channel).
+template <typename Value>
+void set_rows(Tensors& t, Buffer& buffer, const attune_strides& strides, bool keys, int64_t dim, Value&& value) {
+  const Problem& p = t.problem;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const Sequence s = t.sequence(b);
+    for (int64_t head = 0; head < (keys ? p.heads_kv : p.heads_q); ++head)
+      for (int64_t row = 0; row < (keys ? s.seq_k : s.seq_q); ++row) {
+        const int64_t base = row_offset(p, strides, b, keys ? s.first_row_k : s.first_row_q, row, head);
+        for (int64_t c = 0; c < dim; ++c) store_element(buffer.data(), p.dtype, base + c, value(row, c));
+      }
+  }
+}
+
+void zero_bias(Tensors& t) {
+  if (t.bias.allocated()) std::fill_n(t.bias.as<char>(), t.bias.data_bytes(), 0);
+}
+
+OracleVerdict wrong(const RowId& id, std::string text) { return {"", std::move(text), id}; }
+
+class Consultation {
+ public:
+  Consultation(const Problem& problem, const OracleRun& run) : problem_(problem), run_(run) {}
+
+  OracleVerdict zero_queries() {
+    Tensors t = inputs();
+    const Problem& p = t.problem;
+    set_rows(t, t.q, p.q, false, p.dim_qk, [](int64_t, int64_t) { return 0.0f; });
+    set_rows(t, t.v, p.v, true, p.dim_v, [&](int64_t row, int64_t c) { return row % p.dim_v == c ? 1.0f : 0.0f; });
+    zero_bias(t);
+    run_.executor.forward(run_.kernel, t);
+
+    std::vector<int64_t> counts(static_cast<size_t>(p.dim_v));
+    for (const RowId& id : choose_rows(t, run_.policy, run_.seed).rows) {
+      const Sequence s = t.sequence(id.batch);
+      std::ranges::fill(counts, 0);
+      int64_t visible = 0;
+      for (int64_t j = 0; j < s.seq_k; ++j)
+        if (sees(t, id, s, j)) ++visible, ++counts[static_cast<size_t>(j % p.dim_v)];
+      double denominator = static_cast<double>(visible);
+      if (p.has(ATTUNE_SINK) && id.row < s.seq_q) denominator += std::exp(t.sink.as<float>()[id.head]);
+      const double expected_lse = denominator > 0 ? std::log(denominator) : -infinity;
+      if (p.has(ATTUNE_LSE) && !lse_agrees(lse_at(t, id), expected_lse, run_.accuracy.lse_bound))
+        return wrong(id,
+                     fmt::format("lse is {}, ln of the visible keys ({}) is {}", lse_at(t, id), visible, expected_lse));
+      for (int64_t c = 0; c < p.dim_v; ++c) {
+        const int64_t count = counts[static_cast<size_t>(c)];
+        const double share = count == 0 ? 0 : static_cast<double>(count) / denominator;
+        const double slack = ulp_at(p.dtype, share) + share * float_slack(visible);
+        if (!(std::abs(output_at(t, id, c) - share) <= slack))
+          return wrong(id, fmt::format("channel {} holds {}; {} of {} visible keys are {}", c, output_at(t, id, c),
+                                       count, visible, share));
+      }
+    }
+    return {};
+  }
+
+  OracleVerdict unit_values() {
+    Tensors t = inputs();
+    const Problem& p = t.problem;
+    if (p.has(ATTUNE_SINK) && !p.has(ATTUNE_LSE)) return {"a sink takes a share that only the LSE tells", "", {}};
+    set_rows(t, t.v, p.v, true, p.dim_v, [](int64_t, int64_t) { return 1.0f; });
+    run_.executor.forward(run_.kernel, t);
+    for (const RowId& id : choose_rows(t, run_.policy, run_.seed).rows) {
+      const Sequence s = t.sequence(id.batch);
+      int64_t visible = 0;
+      for (int64_t j = 0; j < s.seq_k; ++j) visible += sees(t, id, s, j) ? 1 : 0;
+      double sum = visible > 0 ? 1 : 0;
+      double slack = sum * (ulp_at(p.dtype, 1) + float_slack(visible));
+      if (visible > 0 && p.has(ATTUNE_SINK)) {
+        const double lse = lse_at(t, id);
+        const double lost = std::exp(t.sink.as<float>()[id.head] - lse);
+        sum -= lost;
+        slack += 2 * run_.accuracy.lse_bound * std::max(1.0, std::abs(lse)) * lost;
+      }
+      for (int64_t c = 0; c < p.dim_v; ++c)
+        if (!(std::abs(output_at(t, id, c) - sum) <= slack))
+          return wrong(id, fmt::format("channel {} holds {}; the weights of {} keys sum to {}", c, output_at(t, id, c),
+                                       visible, sum));
+    }
+    return {};
+  }
+
+  OracleVerdict key_order() {
+    const Problem& p = problem_;
+    if (p.causal != Causal::none || p.has(ATTUNE_WINDOW)) return {"the order of keys matters to the mask", "", {}};
+    if (has_lengths()) return {"sequences of different lengths", "", {}};
+    if (p.seq_k < 2) return {"fewer than two keys", "", {}};
+    Remap remap = identity_remap(p);
+    stats::Random(derive_seed(run_.seed, 0x6b657973)).shuffle(remap.keys);
+    Tensors original = inputs();
+    Tensors copy = remapped(original, problem_, run_.storage, remap);
+    run_.executor.forward(run_.kernel, original);
+    run_.executor.forward(run_.kernel, copy);
+    return near(original, copy, std::sqrt(2.0));
+  }
+
+  OracleVerdict head_order() {
+    if (problem_.heads_q < 2) return {"a single head", "", {}};
+    // KV heads rotate by one, and the query heads of each with it, among themselves also by one.
+    Remap remap = identity_remap(problem_);
+    const int64_t group = problem_.group();
+    for (int64_t kv = 0; kv < problem_.heads_kv; ++kv) {
+      const int64_t from = (kv + 1) % problem_.heads_kv;
+      remap.heads_kv[static_cast<size_t>(kv)] = from;
+      for (int64_t i = 0; i < group; ++i)
+        remap.heads_q[static_cast<size_t>(kv * group + i)] = from * group + (i + 1) % group;
+    }
+    return same_bits(problem_, run_.storage, remap);
+  }
+
+  OracleVerdict batch_order() {
+    if (problem_.batch < 2) return {"a single batch entry", "", {}};
+    Remap remap = identity_remap(problem_);
+    std::ranges::rotate(remap.batches, remap.batches.begin() + 1);
+    return same_bits(problem_, run_.storage, remap);
+  }
+
+  OracleVerdict layout() {
+    Problem other = problem_;
+    const auto shape = [](const attune_score_strides& s) {
+      return ScoreShape{s.batch != 0, s.head != 0, s.query != 0, s.key != 0};
+    };
+    const bool heads_outside = problem_.q.head > problem_.q.row;
+    set_contiguous(other, heads_outside ? Layout::bshd : Layout::bhsd, shape(problem_.bias), shape(problem_.mask));
+    const Storage storage = run_.storage == Storage::odd ? Storage::dense : Storage::odd;
+    const Choice choice = run_.executor.choose(run_.kernel, with_storage(other, storage));
+    if (!choice.supported()) return {choice.why, "", {}};
+    return same_bits(other, storage, identity_remap(problem_));
+  }
+
+  OracleVerdict split() {
+    Tensors original = inputs();
+    Tensors copy = original;
+    run_.executor.forward(run_.kernel, original);
+    for (const std::string& setting : run_.executor.settings()) {
+      copy.o.poison();
+      if (copy.lse.allocated()) copy.lse.poison();
+      run_.executor.forward(run_.kernel, copy, setting);
+      const std::string difference = first_difference(original, copy, identity_remap(problem_));
+      if (!difference.empty()) return {"", fmt::format("{}: {}", setting, difference), {}};
+    }
+    return {};
+  }
+
+  OracleVerdict halves() {
+    const Problem& p = problem_;
+    if (has_lengths()) return {"sequences of different lengths", "", {}};
+    if (!p.has(ATTUNE_LSE)) return {"without the LSE parts cannot be merged", "", {}};
+    if (p.seq_k < 2) return {"fewer than two keys", "", {}};
+    if (p.causal == Causal::top_left || p.has(ATTUNE_WINDOW))
+      return {"the mask of a half is not a mask of the interface", "", {}};
+
+    Tensors whole = inputs();
+    run_.executor.forward(run_.kernel, whole);
+    const int64_t cut = (p.seq_k + 1) / 2;
+    Tensors first = half(whole, 0, cut), second = half(whole, cut, p.seq_k);
+    run_.executor.forward(run_.kernel, first);
+    run_.executor.forward(run_.kernel, second);
+    Tensors joined = whole;
+    joined.o.poison();
+    joined.lse.poison();
+    merge(first, second, joined);
+    // Beside the two errors compared there is the rounding of the parts.
+    return near(whole, joined, std::sqrt(3.0));
+  }
+
+ private:
+  Tensors inputs() { return make_inputs(problem_, InputKind::normal, run_.seed, run_.storage, run_.threads); }
+
+  bool has_lengths() const { return problem_.packed() || problem_.has(ATTUNE_USED_Q) || problem_.has(ATTUNE_USED_K); }
+
+  // Relative error of a sum of `terms` in float32, generously.
+  static double float_slack(int64_t terms) { return 0x1p-24 * (8 + 2 * std::sqrt(static_cast<double>(terms))); }
+
+  OracleVerdict same_bits(const Problem& target, Storage storage, const Remap& remap) {
+    Tensors original = inputs();
+    Tensors copy = remapped(original, target, storage, remap);
+    run_.executor.forward(run_.kernel, original);
+    run_.executor.forward(run_.kernel, copy);
+    return {"", first_difference(original, copy, remap), {}};
+  }
+
+  // Keys begin..end of `whole` as a problem of its own; the sink belongs to the second half.
+  Tensors half(const Tensors& whole, int64_t begin, int64_t end) {
+    Problem p = problem_;
+    p.seq_k = end - begin;
+    const bool second = end == problem_.seq_k;
+    if (!second && p.causal == Causal::bottom_right) {
+      // Row i sees keys up to i + seq_k - seq_q of the whole, which is so far to the right of the half's own diagonal.
+      p.causal = Causal::none;
+      p.window_right = problem_.seq_k - end;
+      p.features |= ATTUNE_WINDOW;
+    }
+    if (!second) p.features &= ~ATTUNE_SINK;
+    const auto shape = [](const attune_score_strides& s) {
+      return ScoreShape{s.batch != 0, s.head != 0, s.query != 0, s.key != 0};
+    };
+    set_contiguous(p, problem_.q.head > problem_.q.row ? Layout::bhsd : Layout::bshd, shape(p.bias), shape(p.mask));
+    Remap remap = identity_remap(p);
+    for (int64_t& key : remap.keys) key += begin;
+    return remapped(whole, p, run_.storage, remap);
+  }
+
+  void merge(Tensors& first, Tensors& second, Tensors& joined) {
+    const Problem& p = joined.problem;
+    attune_merge_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.device_kind = static_cast<attune_device_kind>(p.device_kind);
+    desc.device_index = p.device_index;
+    desc.part_dtype = desc.dtype = static_cast<attune_dtype>(p.dtype);
+    desc.parts = 2;
+    desc.batch = p.batch;
+    desc.heads = p.heads_q;
+    desc.rows = p.seq_q;
+    desc.dim = p.dim_v;
+    desc.part_o = first.problem.o;
+    desc.part_lse = first.problem.lse;
+    desc.o = p.o;
+    desc.lse = p.lse;
+    const void* part_o[] = {first.o.data(), second.o.data()};
+    const float* part_lse[] = {first.lse.as<float>(), second.lse.as<float>()};
+    attune_merge_args args{};
+    args.struct_size = sizeof args;
+    args.part_o = part_o;
+    args.part_lse = part_lse;
+    args.o = joined.o.data();
+    args.lse = joined.lse.as<float>();
+    run_.executor.merge(desc, args);
+  }
+
+  // Two results of the same problem, each with the error of a good kernel: they differ by at most `errors` of them.
+  OracleVerdict near(const Tensors& a, const Tensors& b, double errors) {
+    const Problem& p = a.problem;
+    const RowChoice choice = choose_rows(a, run_.policy, run_.seed);
+    const Ideal ideal = ideal_rows(a, choice.rows, run_.threads);
+    double energy = 0, worst_energy = 0, max_logit = 0;
+    RowId worst;
+    for (size_t i = 0; i < choice.rows.size(); ++i) {
+      const RowId& id = choice.rows[i];
+      double row_energy = 0;
+      for (int64_t c = 0; c < p.dim_v; ++c) {
+        const double difference = output_at(a, id, c) - output_at(b, id, c);
+        row_energy += difference * difference;
+      }
+      if (!(row_energy <= worst_energy)) worst = id, worst_energy = row_energy;
+      energy += row_energy;
+      max_logit = std::max(max_logit, ideal.rows[i].max_logit);
+      if (p.has(ATTUNE_LSE) && !lse_agrees(lse_at(a, id), lse_at(b, id), 2 * run_.accuracy.lse_bound))
+        return wrong(id, fmt::format("lse is {} one way and {} the other", lse_at(a, id), lse_at(b, id)));
+    }
+    const double factor =
+        max_logit > run_.accuracy.large_logit ? run_.accuracy.rms_factor_large_logit : run_.accuracy.rms_factor;
+    const double bound = errors * expected_error_norm(ideal, factor);
+    if (std::sqrt(energy) <= bound) return {};
+    return wrong(worst, fmt::format("the outputs are {:.3g} apart (root of the summed squares); {:.3g} is allowed",
+                                    std::sqrt(energy), bound));
+  }
+
+  const Problem problem_;
+  const OracleRun& run_;
+};
+
+}  // namespace
+
+std::string_view name_of(Oracle oracle) {
+  switch (oracle) {
+    case Oracle::zero_queries:
+      return "zero-queries";
+    case Oracle::unit_values:
+      return "unit-values";
+    case Oracle::key_order:
+      return "key-order";
+    case Oracle::head_order:
+      return "head-order";
+    case Oracle::batch_order:
+      return "batch-order";
+    case Oracle::layout:
+      return "layout";
+    case Oracle::split:
+      return "split";
+    case Oracle::halves:
+      return "halves";
+  }
+  return "?";
+}
+
+Oracle oracle_from(std::string_view name) {
+  std::string known;
+  for (const Oracle oracle : all_oracles) {
+    if (name_of(oracle) == name) return oracle;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", name_of(oracle));
+  }
+  fail(ATTUNE_INVALID_ARGUMENT, "oracle is '{}'; the oracles are {}", name, known);
+}
+
+OracleVerdict consult(Oracle oracle, const Problem& problem, const OracleRun& run) {
+  Consultation consultation(problem, run);
+  switch (oracle) {
+    case Oracle::zero_queries:
+      return consultation.zero_queries();
+    case Oracle::unit_values:
+      return consultation.unit_values();
+    case Oracle::key_order:
+      return consultation.key_order();
+    case Oracle::head_order:
+      return consultation.head_order();
+    case Oracle::batch_order:
+      return consultation.batch_order();
+    case Oracle::layout:
+      return consultation.layout();
+    case Oracle::split:
+      return consultation.split();
+    case Oracle::halves:
+      return consultation.halves();
+  }
+  return {};
+}
+
+}  // namespace attune::lab

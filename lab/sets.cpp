@@ -1,0 +1,240 @@
+#include "lab/sets.hpp"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "core/problem.hpp"
+
+namespace attune::lab {
+namespace {
+
+struct Shape {
+  int64_t batch, heads, length, dim;
+};
+
+std::string problem_text(const Shape& s, std::string_view dtype, std::string_view mask) {
+  return fmt::format("fwd b{0} h{1}/{1} q{2} k{2} d{3} {4}{5}", s.batch, s.heads, s.length, s.dim, dtype, mask);
+}
+
+constexpr std::string_view full = "";
+constexpr std::string_view causal = " causal-br";
+
+// In both 16-bit types.
+void add(ProblemSet& set, const Shape& shape, std::initializer_list<std::string_view> masks) {
+  for (const std::string_view dtype : {"f16", "bf16"})
+    for (const std::string_view mask : masks) set.problems.push_back(problem_text(shape, dtype, mask));
+}
+
+ProblemSet reports7() {
+  ProblemSet set{"reports7", "the seven correctness shapes of the reports", {}};
+  for (const int64_t length : {128, 256}) add(set, {1, 8, length, 64}, {full});
+  add(set, {1, 8, 512, 64}, {full, causal});
+  add(set, {2, 8, 1024, 64}, {causal});
+  add(set, {1, 8, 2048, 64}, {full, causal});
+  return set;
+}
+
+ProblemSet reports5() {
+  ProblemSet set{"reports5", "five shapes of the reports, each full and causal", {}};
+  for (const Shape& shape :
+       {Shape{1, 8, 512, 64}, {2, 8, 512, 64}, {1, 8, 1024, 64}, {1, 4, 2048, 64}, {4, 16, 256, 64}})
+    add(set, shape, {full, causal});
+  return set;
+}
+
+ProblemSet mission() {
+  ProblemSet set{"mission", "the shape the reports set out to win", {}};
+  add(set, {1, 8, 512, 64}, {full, causal});
+  return set;
+}
+
+ProblemSet h100() {
+  ProblemSet set{"h100", "the large shape of the reports", {}};
+  add(set, {16, 16, 2048, 64}, {full, causal});
+  return set;
+}
+
+ProblemSet llama7b() {
+  ProblemSet set{"llama7b", "the attention of one LLaMA-7B layer, prefill of 2048 tokens", {}};
+  add(set, {1, 32, 2048, 128}, {causal});
+  return set;
+}
+
+ProblemSet grid() {
+  ProblemSet set{"grid", "batch * length = 16384, heads * dim = 2048: the shapes peers publish", {}};
+  for (const int64_t dim : {64, 128, 256})
+    for (int64_t length = 512; length <= 16384; length *= 2)
+      add(set, {16384 / length, 2048 / dim, length, dim}, {full, causal});
+  return set;
+}
+
+ProblemSet small() {
+  ProblemSet set{"small", "shapes of a few microseconds on a GPU, where launches and idle processors decide", {}};
+  for (const Shape& shape : {Shape{1, 8, 128, 64},
+                             {1, 8, 512, 64},
+                             {1, 8, 1024, 64},
+                             {1, 8, 2048, 64},
+                             {2, 8, 512, 64},
+                             {4, 16, 512, 64},
+                             {1, 16, 512, 128},
+                             {1, 32, 512, 128}})
+    add(set, shape, {full, causal});
+  return set;
+}
+
+ProblemSet features() {
+  return {"features",
+          "every feature alone and in company, at sizes a CPU does in a blink",
+          {
+              "fwd b2 h4/4 q96 k96 d64 f16",
+              "fwd b2 h4/4 q96 k96 d64 bf16",
+              "fwd b2 h4/4 q96 k96 d64 f32",
+              "fwd b2 h4/4 q96 k96 d64 f16 bhsd",
+              "fwd b2 h6/2 q80 k112 d64 bf16",
+              "fwd b1 h8/1 q80 k112 d64 f16",
+              "fwd b1 h4/4 q96 k160 d64 f16 causal-tl",
+              "fwd b1 h4/4 q96 k160 d64 f16 causal-br",
+              "fwd b1 h4/4 q160 k96 d64 bf16 causal-tl",
+              "fwd b1 h4/4 q160 k96 d64 bf16 causal-br",
+              "fwd b1 h4/4 q160 k160 d64 f16 w24,0",
+              "fwd b1 h4/4 q160 k200 d64 bf16 w17,9",
+              "fwd b1 h4/4 q160 k160 d64 f16 causal-br w31,-1",
+              "fwd b1 h4/4 q160 k200 d64 f16 causal-tl w31,-1",
+              "fwd b2 h2/2 q96 k96 d64 f16 cap15",
+              "fwd b2 h2/2 q96 k96 d64 bf16 sink",
+              "fwd b2 h2/2 q96 k96 d64 f16 bias=bhqk",
+              "fwd b2 h2/2 q96 k96 d64 bf16 bias=11qk:f32",
+              "fwd b2 h2/2 q96 k96 d64 f16 bias=1h1k",
+              "fwd b2 h2/2 q96 k96 d64 f16 mask=bhqk",
+              "fwd b2 h2/2 q96 k96 d64 bf16 mask=b11k",
+              "fwd b4 h2/2 q96 k96 d64 f16 var",
+              "fwd b4 h2/1 q96 k130 d64 bf16 causal-br var",
+              "fwd b4 h2/2 q96 k96 d64 f16 used-q used-k",
+              "fwd b4 h2/2 q64 k96 d64 f16 causal-br var used-k",
+              "fwd b2 h2/2 q96 k96 d64 f16 nolse",
+              "fwd b2 h2/2 q96 k96 d64 f16 scale1",
+              "fwd b2 h2/2 q96 k96 d64 bf16 scale0",
+              "fwd b2 h2/2 q96 k96 d64 f16 scale-0.125",
+              "fwd b1 h2/2 q96 k96 d192/128 bf16",
+              "fwd b1 h2/2 q96 k96 d80 f16",
+              "fwd b1 h2/2 q96 k96 d32/96 f16",
+              "fwd b1 h2/2 q96 k96 d256 bf16",
+              "fwd b1 h1/1 q64 k96 d512 f16",
+              "fwd b3 h4/2 q72 k104 d64 f16 causal-br w40,-1 cap20 sink bias=1h1k mask=b1qk",
+              "fwd b3 h4/2 q72 k104 d64/48 bf16 causal-tl cap20 sink bias=bhqk:f32 mask=1h1k var used-q used-k bhsd",
+          }};
+}
+
+ProblemSet edges() {
+  ProblemSet set{"edges", "lengths at and beside tile edges, tails, one row, one key, nothing at all", {}};
+  for (const int64_t length : {63, 64, 65, 127, 128, 129, 257})
+    for (const std::string_view mask : {full, causal})
+      set.problems.push_back(fmt::format("fwd b1 h2/2 q{0} k{0} d64 f16{1}", length, mask));
+  for (const std::string_view extents :
+       {"q1 k1", "q1 k2", "q1 k128", "q1 k1000", "q128 k1", "q1000 k1", "q3 k1025", "q333 k64", "q65 k63", "q63 k65"})
+    for (const std::string_view mask : {full, causal, std::string_view(" causal-tl")})
+      set.problems.push_back(fmt::format("fwd b1 h2/1 {} d64 bf16{}", extents, mask));
+  for (const int64_t dim : {1, 2, 3, 7, 8, 9, 31, 33, 63, 65, 127, 129, 255, 511})
+    set.problems.push_back(fmt::format("fwd b1 h2/2 q33 k70 d{} f16", dim));
+  for (const std::string_view extents : {"b0 h2/2 q8 k8", "b1 h0/0 q8 k8", "b1 h2/2 q0 k8", "b1 h2/2 q8 k0"})
+    set.problems.push_back(fmt::format("fwd {} d64 f16", extents));
+  set.problems.emplace_back("fwd b1 h2/2 q8 k0 d64 f16 sink");
+  set.problems.emplace_back("fwd b1 h2/2 q4096 k1 d8 bf16");
+  set.problems.emplace_back("fwd b1 h1/1 q2 k5000 d64 f16 causal-br");
+  return set;
+}
+
+ProblemSet canonical(ProblemSet set) {
+  for (std::string& problem : set.problems) problem = to_string(parse_problem(problem));
+  return set;
+}
+
+ProblemSet set_from_file(const std::filesystem::path& path) {
+  toml::table table;
+  try {
+    table = toml::parse_file(path.string());
+  } catch (const toml::parse_error& error) {
+    fail(ATTUNE_INVALID_ARGUMENT, "{}, line {}: {}", path.string(), error.source().begin.line, error.description());
+  }
+  ProblemSet set{table["name"].value_or(path.stem().string()), table["about"].value_or(std::string("")), {}};
+  const toml::array* problems = table["problems"].as_array();
+  if (problems == nullptr || problems->empty())
+    fail(ATTUNE_INVALID_ARGUMENT,
+         "{} has no problems; it must have a line such as problems = [\"fwd b1 h8/8 q512 k512 "
+         "d64 f16\"]",
+         path.string());
+  for (const toml::node& node : *problems) {
+    const auto text = node.value<std::string>();
+    if (!text)
+      fail(ATTUNE_INVALID_ARGUMENT, "{}, line {}: a problem must be a string", path.string(), node.source().begin.line);
+    try {
+      set.problems.push_back(to_string(parse_problem(*text)));
+    } catch (const Error& error) {
+      fail(error.status, "{}, line {}: {}", path.string(), node.source().begin.line, error.what());
+    }
+  }
+  return set;
+}
+
+}  // namespace
+
+const std::vector<ProblemSet>& builtin_sets() {
+  static const std::vector<ProblemSet> sets = [] {
+    std::vector<ProblemSet> all;
+    for (const auto& make : {features, edges, mission, reports7, reports5, llama7b, h100, small, grid})
+      all.push_back(canonical(make()));
+    return all;
+  }();
+  return sets;
+}
+
+ProblemSet find_set(std::string_view name_or_path) {
+  std::string known;
+  for (const ProblemSet& set : builtin_sets()) {
+    if (set.name == name_or_path) return set;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", set.name);
+  }
+  const std::filesystem::path path(name_or_path);
+  if (path.extension() == ".toml") {
+    if (!std::filesystem::exists(path)) fail(ATTUNE_INVALID_ARGUMENT, "there is no file {}", path.string());
+    return set_from_file(path);
+  }
+  fail(ATTUNE_INVALID_ARGUMENT, "there is no set '{}'; the sets are {}, or the path of a .toml file", name_or_path,
+       known);
+}
+
+std::string reduced(const std::string& problem, double flops) {
+  Problem p = parse_problem(problem);
+  if (useful_flops(p) <= flops) return problem;
+  const Layout layout = p.q.head > p.q.row ? Layout::bhsd : Layout::bshd;
+  const auto shape = [](const attune_score_strides& s) {
+    return ScoreShape{s.batch != 0, s.head != 0, s.query != 0, s.key != 0};
+  };
+  const ScoreShape bias = shape(p.bias), mask = shape(p.mask);
+  while (useful_flops(p) > flops) {
+    if (p.batch > 1) {
+      p.batch /= 2;
+    } else if (p.heads_kv > 1 && p.heads_kv % 2 == 0) {
+      p.heads_kv /= 2;
+      p.heads_q /= 2;
+    } else if (p.group() > 1 && p.heads_q % 2 == 0) {
+      p.heads_q /= 2;
+    } else if (p.seq_q > 1) {
+      p.seq_q /= 2;
+    } else {
+      break;
+    }
+    if (p.packed()) {
+      p.total_q = p.batch * p.seq_q;
+      p.total_k = p.batch * p.seq_k;
+    }
+  }
+  set_contiguous(p, layout, bias, mask);
+  return to_string(p);
+}
+
+}  // namespace attune::lab
