@@ -17,9 +17,10 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
     if (candidate.refusal.empty()) candidate.predicted_seconds = kernel->predicted_seconds(problem, context);
     selection.candidates.push_back(std::move(candidate));
   }
-  std::ranges::stable_sort(selection.candidates, [](const Candidate& a, const Candidate& b) {
+  std::ranges::sort(selection.candidates, [](const Candidate& a, const Candidate& b) {
     if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
-    return a.predicted_seconds < b.predicted_seconds;
+    if (a.predicted_seconds != b.predicted_seconds) return a.predicted_seconds < b.predicted_seconds;
+    return a.kernel->name() < b.kernel->name();
   });
 
   const auto& all = selection.candidates;
