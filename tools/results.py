@@ -5,6 +5,7 @@ import re
 import xml.etree.ElementTree
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 
@@ -39,8 +40,7 @@ def read_gtest(row: Row, result: Path, log: str) -> None:
 def skip_reasons(log: str) -> dict[str, str]:
     """Of each skipped GoogleTest case, the first line of its message."""
     reasons, message = {}, ""
-    lines = log.splitlines()
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+    for line, following in pairwise([*log.splitlines(), ""]):
         if line.startswith("[ RUN "):
             message = ""
         elif line.endswith(": Skipped"):

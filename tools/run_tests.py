@@ -1,6 +1,6 @@
 """Runs the tests: what `./dev test` does once everything is installed (`./dev test --help` says how to call it).
 
-Each part of the run is one function of Tests below. A failing step does not stop the run: it is a row with a failure
+Each part of the run is one function of Runner below. A failing step does not stop the run: it is a row with a failure
 in the table that closes it.
 """
 
@@ -23,7 +23,7 @@ from results import Row
 REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "build"
 LOG = BUILD / "log"
-SANITIZER_PLAN = REPO / "tests/gpu/sanitizer.toml"
+SANITIZER_PLAN = REPO / "tests/sanitizer.toml"
 FUZZ_SECONDS = 45
 TEST_TIMEOUT = 900  # seconds for one program; a hang must not eat the whole run
 
@@ -45,7 +45,7 @@ COMPLAINT = re.compile(r"error:|FAILED|ERROR: |WARNING: ThreadSanitizer|: Failur
 Env = dict[str, str] | None
 
 
-class Tests:
+class Runner:
     def __init__(self, folders: list[str], jobs: int, env: dict[str, str]):
         self.folders = folders  # only these folders of tests/, if any are named
         self.jobs = jobs
@@ -106,20 +106,26 @@ class Tests:
         )
 
     def sanitizer(self, build: Path) -> None:
+        """GPU tests under compute-sanitizer. A report that is not in the list of known ones is a failure."""
         program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
         plan = tomllib.loads(SANITIZER_PLAN.read_text())
         known = [sanitizer_log.Known(**entry) for entry in plan.get("known", [])]
         for tool, options in plan["tools"].items():
-            command = [program, "--tool", tool, *options["arguments"], build / "tests/test_gpu"]
-            command.append(f"--gtest_filter={options['filter']}")
-            row = self.one_test(tool, command)
-            found = sanitizer_log.reports(log_text(tool))
-            new = sanitizer_log.unknown(found, tool, known)
-            row.note = f"{len(found)} reports, {len(found) - len(new)} of them known"
-            row.failures += [report.replace("\n", "; ")[:300] for report in new]
-            if not sanitizer_log.finished(log_text(tool)):
-                row.failures.append("it did not reach its summary")
-            row.passed = 0 if row.failures else 1
+            for folder, chosen in options["tests"].items():
+                if self.folders and folder not in self.folders:
+                    continue
+                name = f"{tool} {folder}"
+                command = [program, "--tool", tool, *options["arguments"], build / f"tests/test_{folder}"]
+                row, complaint = self.execute(name, [*command, f"--gtest_filter={chosen}"])
+                log = log_text(name)
+                found = sanitizer_log.reports(log)
+                new = sanitizer_log.unknown(found, tool, known)
+                row.note = f"{len(found)} reports, {len(found) - len(new)} of them known"
+                row.failures = [complaint] * bool(complaint) + [report.replace("\n", "; ")[:300] for report in new]
+                if not sanitizer_log.finished(log):
+                    row.failures.append("it did not reach its summary")
+                row.passed = 0 if row.failures else 1
+                self.add(row)
 
     # How a part does its work.
 
@@ -182,7 +188,7 @@ def take_results(row: Row, complaint: str, read: Callable[[], None]) -> None:
     """Fills the row from the runner's result file; a runner that failed without saying where is a failure too."""
     try:
         read()
-    except (OSError, ValueError, SyntaxError) as error:
+    except (OSError, LookupError, SyntaxError, ValueError) as error:
         row.failures.append(f"{complaint or 'it ended well'}, but left no results: {error}")
     if complaint and not row.failures:
         row.failures.append(complaint)
@@ -277,19 +283,19 @@ def main() -> int:
     LOG.mkdir(parents=True)
     if prebuilt:
         # Programs built elsewhere look for the tree there; and a GPU is not shared, since tests look at its memory.
-        tests = Tests(folders, jobs=1, env={"ATTUNE_REPO": str(REPO)})
+        runner = Runner(folders, jobs=1, env={"ATTUNE_REPO": str(REPO)})
     else:
-        tests = Tests(folders, jobs=os.cpu_count() or 1, env=KERNEL_OPTIONS)
+        runner = Runner(folders, jobs=os.cpu_count() or 1, env=KERNEL_OPTIONS)
     started = time.monotonic()
     if options.sanitizer:
-        tests.sanitizer(prebuilt or BUILD)
+        runner.sanitizer(prebuilt or BUILD)
     elif prebuilt:
-        tests.prebuilt(prebuilt)
+        runner.prebuilt(prebuilt)
     else:
         for part in parts or (["release"] if folders else PARTS):
-            getattr(tests, part)()
-    print(results.report(tests.rows, time.monotonic() - started))
-    return 1 if any(row.failures for row in tests.rows) else 0
+            getattr(runner, part)()
+    print(results.report(runner.rows, time.monotonic() - started))
+    return 1 if any(row.failures for row in runner.rows) else 0
 
 
 if __name__ == "__main__":
