@@ -294,7 +294,6 @@ ATTUNE_DEVICE void run_block(const Call& call, const Block& block, SharedStorage
   using Storage = SharedStorage<variant, config>;
   const Sequence sequence = sequence_of(call, block.batch);
   if (block.first_row >= sequence.stored_q) return;
-  __syncthreads();  // the block before has been read
   Rows<variant, config> rows(call, block, sequence, shared);
   rows.load_queries();
 

@@ -33,6 +33,26 @@ jit::DeviceUnit merge_unit() {
   return unit;
 }
 
+Params merge_params(const attune_merge_desc& desc, const attune_merge_args& args) {
+  Params params{};
+  std::copy_n(args.part_o, desc.parts, params.part_o);
+  std::copy_n(args.part_lse, desc.parts, params.part_lse);
+  params.o = args.o;
+  params.lse = args.lse;
+  params.part_o_strides = strides_of(desc.part_o);
+  params.part_lse_strides = strides_of(desc.part_lse);
+  params.o_strides = strides_of(desc.o);
+  params.lse_strides = strides_of(desc.lse);
+  params.batch = desc.batch;
+  params.heads = desc.heads;
+  params.rows = desc.rows;
+  params.parts = static_cast<int32_t>(desc.parts);
+  params.dim = static_cast<int32_t>(desc.dim);
+  params.part_dtype = static_cast<device::Dtype>(desc.part_dtype);
+  params.dtype = static_cast<device::Dtype>(desc.dtype);
+  return params;
+}
+
 Merger::Merger(gpu::Runtime& runtime)
     : runtime_(runtime), unit_(merge_unit()), loaded_(static_cast<size_t>(runtime.device_count())) {}
 
@@ -52,23 +72,7 @@ void Merger::run(const attune_merge_desc& desc, const attune_merge_args& args, v
   const int64_t rows = desc.batch * desc.heads * desc.rows;
   if (rows == 0) return;
 
-  Params params{};
-  std::copy_n(args.part_o, desc.parts, params.part_o);
-  std::copy_n(args.part_lse, desc.parts, params.part_lse);
-  params.o = args.o;
-  params.lse = args.lse;
-  params.part_o_strides = strides_of(desc.part_o);
-  params.part_lse_strides = strides_of(desc.part_lse);
-  params.o_strides = strides_of(desc.o);
-  params.lse_strides = strides_of(desc.lse);
-  params.batch = desc.batch;
-  params.heads = desc.heads;
-  params.rows = desc.rows;
-  params.parts = static_cast<int32_t>(desc.parts);
-  params.dim = static_cast<int32_t>(desc.dim);
-  params.part_dtype = static_cast<device::Dtype>(desc.part_dtype);
-  params.dtype = static_cast<device::Dtype>(desc.dtype);
-
+  Params params = merge_params(desc, args);
   const gpu::CurrentContext current(device.driver(), device.context());
   const gpu::Launch launch(loaded_[desc.device_index].load()->function,
                            grid_for((rows + Config{}.warps - 1) / Config{}.warps), unit_, false);

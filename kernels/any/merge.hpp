@@ -7,10 +7,12 @@
 
 #include "attune/attune.h"
 #include "gpu/runtime.hpp"
+#include "kernels/any/merge.cuh"
 
 namespace attune::any {
 
 jit::DeviceUnit merge_unit();
+device::any_merge::Params merge_params(const attune_merge_desc& desc, const attune_merge_args& args);
 
 class Merger {
  public:

@@ -49,8 +49,49 @@ pid_t start_writer(const std::string& directory, int first) {
               disabled = "--gtest_also_run_disabled_tests", brief = "--gtest_brief=1";
   char* words[] = {self.data(), filter.data(), disabled.data(), brief.data(), nullptr};
   pid_t pid = -1;
-  return posix_spawn(&pid, self.c_str(), nullptr, nullptr, words, environment_words.data()) == 0 ? pid : -1;
+  if (posix_spawn(&pid, self.c_str(), nullptr, nullptr, words, environment_words.data()) != 0)
+    throw std::runtime_error("posix_spawn failed");
+  return pid;
 }
+
+int status_of(pid_t pid) {
+  int status = 0;
+  return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+class Writers {
+ public:
+  explicit Writers(std::string directory) : directory_(std::move(directory)) {}
+  Writers(const Writers&) = delete;
+  Writers& operator=(const Writers&) = delete;
+  ~Writers() {
+    while (!running_.empty()) kill_one(0);
+  }
+
+  void fill_up() {
+    while (running_.size() < writers) running_.push_back(start_writer(directory_, started_++ * 7));
+  }
+  // False if it had come to its end before.
+  bool kill_one(unsigned number) {
+    const auto victim = running_.begin() + number % running_.size();
+    int status = 0;
+    kill(*victim, SIGKILL);
+    waitpid(*victim, &status, 0);
+    running_.erase(victim);
+    return WIFSIGNALED(status);
+  }
+  bool all_end_well() {
+    bool well = true;
+    for (const pid_t pid : running_) well = status_of(pid) == 0 && well;
+    running_.clear();
+    return well;
+  }
+
+ private:
+  std::string directory_;
+  std::vector<pid_t> running_;
+  int started_ = 0;
+};
 
 TEST(StoreKill, KilledWritersLeaveNoWrongKernel) {
   SKIP_WITHOUT_NVRTC();
@@ -64,33 +105,28 @@ TEST(StoreKill, KilledWritersLeaveNoWrongKernel) {
     for (int i = 0; i < kernels; ++i) right[i] = store.get(toy_unit(i), arch)->cubin;
   }
 
+  // Kills are spread over the time a writer takes here, so that they fall into writing as well as into starting.
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  ASSERT_EQ(status_of(start_writer(scratch.path, 0)), 0);
+  const auto whole_run = std::min<Clock::duration>(Clock::now() - begin, std::chrono::seconds(2));
+
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
   RecordProperty("seed", std::to_string(seed));
-  std::vector<pid_t> running;
-  int started = 0;
-  const auto fill_up = [&] {
-    while (running.size() < writers) running.push_back(start_writer(scratch.path, started++ * 7));
-  };
-  for (int kill_count = 0; kill_count < kills; ++kill_count) {
-    fill_up();
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 120'000));
-    const size_t victim = random() % running.size();
-    ASSERT_GT(running[victim], 0);
-    kill(running[victim], SIGKILL);
-    waitpid(running[victim], nullptr, 0);
-    running.erase(running.begin() + static_cast<std::ptrdiff_t>(victim));
-    // Start afresh now and then, so that writers keep meeting missing entries.
-    if (kill_count % 5 == 4)
-      for (const auto& item : std::filesystem::directory_iterator(scratch / "cache"))
-        if (random() % 2 == 0) unlink(item.path().c_str());
+  Writers writers_now(scratch.path);
+  std::filesystem::remove_all(scratch / "cache");
+  for (int kill_count = 0; kill_count < kills;) {
+    writers_now.fill_up();
+    std::this_thread::sleep_for(whole_run * (random() % 1000) / 5000);
+    kill_count += writers_now.kill_one(random()) ? 1 : 0;
+    // Some entries go, so that writers keep meeting missing ones.
+    std::error_code none;
+    for (const auto& item : std::filesystem::directory_iterator(scratch / "cache", none))
+      if (random() % 4 == 0) unlink(item.path().c_str());
   }
-  fill_up();
-  for (const pid_t pid : running) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "seed " << seed;
-  }
+  writers_now.fill_up();
+  EXPECT_TRUE(writers_now.all_end_well()) << "seed " << seed;
 
   Store store(options_in(scratch.path));
   for (int i = 0; i < kernels; ++i) {
