@@ -1,5 +1,7 @@
 #include "lab/measure/device_tensors.hpp"
 
+#include <bit>
+
 #include "lab/stats/random.hpp"
 
 namespace attune::lab {
@@ -16,10 +18,10 @@ template <typename Visit>
 void for_each(const Tensors& host, attune_forward_args& args, Visit&& visit) {
   const auto point = [&](const Buffer& buffer, auto*& pointer) {
     using Element = std::remove_reference_t<decltype(*pointer)>;
-    if (buffer.allocated()) visit(buffer, [&pointer](DevicePointer at) { pointer = reinterpret_cast<Element*>(at); });
+    if (buffer.allocated()) visit(buffer, [&pointer](DevicePointer at) { pointer = std::bit_cast<Element*>(at); });
   };
   const auto point_void = [&](const Buffer& buffer, auto*& pointer) {
-    if (buffer.allocated()) visit(buffer, [&pointer](DevicePointer at) { pointer = reinterpret_cast<void*>(at); });
+    if (buffer.allocated()) visit(buffer, [&pointer](DevicePointer at) { pointer = std::bit_cast<void*>(at); });
   };
   point_void(host.q, args.q);
   point_void(host.k, args.k);
@@ -70,7 +72,7 @@ DeviceTensors::DeviceTensors(Gpu& gpu, const Tensors& host, uint64_t workspace_b
     set_pointer(begin + buffer.offset_bytes());
   });
   if (workspace_bytes > 0) {
-    args_.workspace = reinterpret_cast<void*>(slab_ + workspace_offset);
+    args_.workspace = std::bit_cast<void*>(slab_ + workspace_offset);
     args_.workspace_bytes = workspace_bytes;
   }
 }

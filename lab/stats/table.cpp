@@ -30,7 +30,7 @@ std::vector<double> holm(std::span<const double> p_values) {
     if (!(p >= 0 && p <= 1)) fail(ATTUNE_INVALID_ARGUMENT, "holm: a p-value is {}; it is in [0, 1]", p);
   std::vector<size_t> order(p_values.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p_values[a] < p_values[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p_values[a] < p_values[b]; });
   std::vector<double> adjusted(p_values.size());
   double largest = 0;
   for (size_t i = 0; i < order.size(); ++i) {

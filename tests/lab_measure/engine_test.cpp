@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 // Baseline, its twin, and one contender.
 Result measure(SimulatedMachine& machine, Simulated baseline, Simulated twin, Simulated contender,
-               Protocol protocol = {}) {
+               const Protocol& protocol = {}) {
   Session session(protocol, machine);
   session.add(std::make_unique<SimulatedContender>("baseline", machine, baseline));
   session.add_twin(std::make_unique<SimulatedContender>("baseline", machine, twin));
@@ -106,7 +106,7 @@ TEST(Engine, EveryRoundMeasuresEveryContenderThereAndBack) {
   for (int round = 0; round < 8; ++round) {
     std::vector<std::string> turns;
     while (turns.size() < 6) {
-      const std::string who = visits.at(at);
+      const std::string& who = visits.at(at);
       if (who != previous) ++at;  // lead-in
       ASSERT_EQ(visits.at(at), who);
       ++at;

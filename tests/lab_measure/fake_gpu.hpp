@@ -1,6 +1,7 @@
 // A GPU that only keeps books: what is allocated, what was uploaded, what each graph holds, and simulated time.
 #pragma once
 
+#include <bit>
 #include <cstring>
 #include <map>
 #include <set>
@@ -31,7 +32,7 @@ class FakeGpu final : public Gpu {
   }
   void release(DevicePointer pointer) override { live.erase(pointer); }
   void upload(DevicePointer to, std::span<const std::byte> from) override {
-    std::memcpy(reinterpret_cast<void*>(to), from.data(), from.size());
+    std::memcpy(std::bit_cast<void*>(to), from.data(), from.size());
   }
   StreamHandle stream() const override { return const_cast<int*>(&stream_); }
   void synchronise() override {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "core/error.hpp"
 #include "lab/measure/engine.hpp"
 #include "simulated.hpp"
@@ -48,7 +50,7 @@ TEST(ResultJson, KeepsEverySample) {
   }
 }
 
-void expect_refused(json measurement, const char* words) {
+void expect_refused(const json& measurement, const char* words) {
   try {
     analyse(measurement_from_json(measurement));
     FAIL() << "accepted; expected: " << words;
@@ -80,6 +82,26 @@ TEST(ResultJson, RefusesDamagedMeasurements) {
   bad = good;
   bad["contenders"][2]["name"] = 7;
   expect_refused(bad, "'name' is 7");
+}
+
+// Recorded on an H200: SDPA's cuDNN back end as baseline, its twin, and the flash back end. What a card's samples said
+// once, they say for ever.
+TEST(ResultJson, ARecordingOfARealCardIsJudgedAsItWas) {
+  std::ifstream file(ATTUNE_REPO "/tests/lab_measure/data/sdpa-on-h200.json");
+  const json rows = json::parse(file);
+  ASSERT_EQ(rows.size(), 7u);
+  for (const json& row : rows) {
+    const Analysis analysis = analyse(measurement_from_json(row["measurement"]));
+    const json& stored = row["analysis"]["comparisons"][0];
+    const Comparison& comparison = analysis.comparisons.at(0);
+    EXPECT_EQ(std::string(stats::name_of(comparison.verdict.outcome)), stored["verdict"].get<std::string>())
+        << row["problem"];
+    EXPECT_DOUBLE_EQ(comparison.verdict.estimate, stored["ratio"]) << row["problem"];
+    EXPECT_DOUBLE_EQ(comparison.verdict.interval.lower, stored["interval"][0]) << row["problem"];
+    EXPECT_DOUBLE_EQ(comparison.verdict.interval.upper, stored["interval"][1]) << row["problem"];
+    EXPECT_TRUE(comparison.verdict.cycle_interval.has_value()) << "the card's clock is known";
+    EXPECT_FALSE(analysis.unfit()) << row["problem"];
+  }
 }
 
 }  // namespace
