@@ -6,7 +6,13 @@
 
 #include "kernels/common/types.cuh"
 
-#ifdef __CUDACC_RTC__
+#ifndef __CUDACC_RTC__
+namespace attune::device {
+struct Mbarrier {
+  uint64_t state;
+};
+}  // namespace attune::device
+#else
 namespace attune::device {
 
 ATTUNE_DEVICE uint32_t shared_address(const void* pointer) {
@@ -92,6 +98,20 @@ struct Mbarrier {
     while (!try_wait(parity)) {
     }
 #endif
+  }
+};
+
+// Where a role stands in a ring of slots, each with its own barriers, and the parity of the phase it waits for next.
+template <int slots>
+struct Ring {
+  int slot = 0;
+  uint32_t parity = 0;
+
+  ATTUNE_DEVICE void advance() {
+    if (++slot == slots) {
+      slot = 0;
+      parity ^= 1;
+    }
   }
 };
 

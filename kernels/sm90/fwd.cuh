@@ -1,16 +1,49 @@
-// draft
+// Forward attention for Hopper: O = softmax(scale * Q K^T) V and its log-sum-exp, f16 and bf16, head dims 64, 128, 256,
+// full or causal (either alignment), grouped heads.
+//
+// One CTA per SM walks tiles of 64 x warpgroups query rows; the schedule is static (see Tile). Warps:
+//
+//   producer   warp 0, one lane   Q of the next tile, K blocks          registers given away
+//              warp 1, one lane   V blocks
+//   consumers  64 rows each       a block j at a time, last to first:
+//
+//     tensor core   QK(j) | PV(j+1)       | QK(j-1) | PV(j)     ...
+//     other pipes         | softmax(j)    |         | softmax(j-1)
+//
+//   PV runs one block behind, under the softmax of the next, across tiles as well: while the first block of a tile is
+//   scored, the last product of the tile before ends, and its O leaves from registers. With Turns::products the
+//   warpgroups issue their products one after the other, so that one's softmax lies under another's products.
+//
+// The softmax trusts its maximum. The first block of a tile and masked blocks find theirs; other blocks keep it,
+// compute P and its sum, and only when a sum shows that P outgrew its range is the block scored again, by the warp
+// alone, and the maximum moved. P is relative to that maximum in float32 and loses nothing by being larger than 1. This
+// saves a comparison per score and the exchange between lanes, which is what D = 64 waits for.
+//
+// Shared memory: q[slots], k[stages], v[stages], each tile as panels of 64 columns with the 128-byte swizzle.
+//
+//   barrier   arrives                    count              waits
+//   q_full    producer + bytes           1                  consumers, first block of a tile
+//   q_free    one lane per warp          4 x warpgroups     producer
+//   k_full    producer + bytes           1                  consumers
+//   k_free    one lane per warp          4 x warpgroups     producer, warp 0
+//   v_full    producer + bytes           1                  consumers
+//   v_free    one lane per warp          4 x warpgroups     producer, warp 1
+//   named 1+w warpgroup w and w-1        256                warpgroup w, its turn
+//
+// What limits it: at D = 64 the special-function unit and latency, from D = 128 the tensor cores and the power they
+// draw.
 #pragma once
 
+#include "kernels/common/divisor.cuh"
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/common/named_barrier.cuh"
+#include "kernels/common/quad.cuh"
 #include "kernels/common/registers.cuh"
 #include "kernels/common/tma.cuh"
 #include "kernels/common/types.cuh"
 #include "kernels/common/wgmma.cuh"
 
-namespace attune::sm90_fwd {
-
-using namespace attune::device;
+namespace attune::device::sm90_fwd {
 
 struct Variant {
   Dtype dtype = Dtype::bf16;
@@ -19,7 +52,7 @@ struct Variant {
 };
 
 // What warpgroups do one after the other, so that their phases interlock instead of colliding.
-enum class Turns { none, products, exponentials };
+enum class Turns { none, products };
 
 struct Config {
   int warpgroups = 2;  // of consumers, 64 query rows each
@@ -30,11 +63,6 @@ struct Config {
   int consumer_registers = 240;
   int producer_registers = 24;
   Turns turns = Turns::none;
-};
-
-// n / divisor for 0 <= n < 2^31 as a multiplication: the schedule divides at every tile.
-struct Divisor {
-  uint32_t value, multiplier, shift;
 };
 
 struct Params {
@@ -66,30 +94,34 @@ struct alignas(1024) SharedStorage {
   Mbarrier v_full[config.stages_v], v_free[config.stages_v];
 };
 
-#ifdef __CUDACC_RTC__
+ATTUNE_SHARED_CODE int threads(Config config) { return (config.warpgroups + 1) * 128; }
+ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.warpgroups * rows_per_warpgroup; }
 
-template <int slots>
-struct Ring {
-  int slot = 0;
-  uint32_t parity = 0;
-  ATTUNE_DEVICE void advance() {
-    if (++slot == slots) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-ATTUNE_DEVICE int divide(int n, const Divisor& d) {
-  return static_cast<int>(__umulhi(2u * n, d.multiplier) >> d.shift);
+// The bytes of SharedStorage<variant, config>, for configurations that are not known at compile time.
+ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
+  const int rows = config.q_slots * tile_rows(config) + (config.stages_k + config.stages_v) * config.block_n;
+  const int barriers = 2 * (config.q_slots + config.stages_k + config.stages_v);
+  return round_up(rows * variant.dim * 2 + barriers * 8, 1024);
 }
+
+ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_bytes) {
+  const bool known_dim = variant.dim == 64 || variant.dim == 128 || variant.dim == 256;
+  // The register file holds what the launch gave out: as many per thread as fit, in steps of 8.
+  const int at_launch = 65536 / threads(config) / 8 * 8 * threads(config);
+  const int reallocated = 128 * (config.warpgroups * config.consumer_registers + config.producer_registers);
+  return known_dim && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 && config.stages_k >= 2 &&
+         config.stages_v >= 2 && config.q_slots >= 1 && reallocated <= at_launch &&
+         shared_bytes(variant, config) <= shared_limit_bytes;
+}
+
+#ifdef __CUDACC_RTC__
 
 // A block of query rows of one head.
 template <Variant variant, Config config>
 struct Tile {
   int m, bh;
 
-  static constexpr int rows = config.warpgroups * rows_per_warpgroup;
+  static constexpr int rows = tile_rows(config);
 
   // The i-th tile of this CTA; false if it has none.
   ATTUNE_DEVICE bool load(const Params& params, int i) {
@@ -119,7 +151,6 @@ struct Tile {
 
 template <Variant variant, Config config>
 ATTUNE_DEVICE void load_q_and_k(const Params& params, SharedStorage<variant, config>& shared) {
-  using Storage = SharedStorage<variant, config>;
   Ring<config.q_slots> q;
   Ring<config.stages_k> k;
   Tile<variant, config> tile;
@@ -157,33 +188,6 @@ ATTUNE_DEVICE void load_v(const Params& params, SharedStorage<variant, config>& 
   }
 }
 
-ATTUNE_DEVICE float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-ATTUNE_DEVICE float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// Lane q of four holds column groups 0..3 of its part; afterwards it holds all parts of group q.
-ATTUNE_DEVICE void quad_transpose(uint32_t (&x)[4], int lane) {
-  const bool odd = lane & 1, high = lane & 2;
-  const uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? x[0] : x[1], 1),
-                 b = __shfl_xor_sync(0xffffffffu, odd ? x[2] : x[3], 1);
-  const uint32_t y[4] = {odd ? a : x[0], odd ? x[1] : a, odd ? b : x[2], odd ? x[3] : b};
-  const uint32_t c = __shfl_xor_sync(0xffffffffu, high ? y[0] : y[2], 2),
-                 d = __shfl_xor_sync(0xffffffffu, high ? y[1] : y[3], 2);
-  x[0] = high ? c : y[0];
-  x[1] = high ? d : y[1];
-  x[2] = high ? y[2] : c;
-  x[3] = high ? y[3] : d;
-}
-ATTUNE_DEVICE void store_16_bytes(void* address, const uint32_t (&x)[4]) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-               : "memory");
-}
-
 constexpr float minus_infinity = -1.0f / 0.0f;
 
 template <Variant variant, Config config>
@@ -212,7 +216,7 @@ struct Consumer {
   Ring<config.q_slots> q;
   Ring<config.stages_k> k;
   Ring<config.stages_v> v;
-  bool pv_pending = false, pv_first = true;
+  bool pv_pending = false, pv_first = true, pv_trimmed = false;  // of the block whose P waits for its product
 
   ATTUNE_DEVICE void arrive(Mbarrier& barrier) {
     if (leader) barrier.arrive();
@@ -227,29 +231,37 @@ struct Consumer {
       if (turns == config.turns) barrier_arrive(1 + (warpgroup + 1) % config.warpgroups, 256);
   }
 
+  // Blocks on the diagonal are trimmed to their first `narrow` columns when a warpgroup sees no more.
+  static constexpr int narrow = min_of(64, block_n);
+
+  template <int columns>
   ATTUNE_DEVICE void issue_qk(int q_slot, int k_slot) {
+    auto& scores = reinterpret_cast<float(&)[columns / 2]>(s);
     const uint64_t a = k_major_descriptor(shared_address(shared.q[q_slot][warpgroup]));
     const uint64_t b = k_major_descriptor(shared_address(shared.k[k_slot]));
 #pragma unroll
     for (int step = 0; step < k_steps; ++step) {
       const int panel = step / 4, inside = step % 4 * 32 / 16;
-      Wgmma<block_n>::template ss<variant.dtype, Major::k>(s, a + panel * panel_bytes(rows_per_warpgroup) / 16 + inside,
+      Wgmma<columns>::template ss<variant.dtype, Major::k>(scores,
+                                                           a + panel * panel_bytes(rows_per_warpgroup) / 16 + inside,
                                                            b + panel * panel_bytes(block_n) / 16 + inside, step != 0);
     }
     wgmma_commit();
   }
 
   // The first call of all has no P yet: it multiplies zeros, and the next one overwrites the result.
+  template <int columns>
   ATTUNE_DEVICE void issue_pv() {
     const uint64_t b = mn_major_descriptor(shared_address(shared.v[v.slot]), block_n);
 #pragma unroll
-    for (int step = 0; step < v_steps; ++step)
+    for (int step = 0; step < columns / 16; ++step)
       Wgmma<dim>::template rs<variant.dtype, Major::mn>(o, p[step], b + step * 16 * panel_row_bytes / 16,
                                                         step != 0 || !pv_first);
     wgmma_commit();
   }
 
   // Hides the keys past each row's limit.
+  template <int columns>
   ATTUNE_DEVICE void mask() {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -257,7 +269,7 @@ struct Consumer {
       const int limit = (variant.causal ? min_of(params.seq_k, row + params.diagonal + 1) : params.seq_k) -
                         block * block_n - lane % 4 * 2;
 #pragma unroll
-      for (int j = 0; j < block_n / 8; ++j) {
+      for (int j = 0; j < columns / 8; ++j) {
 #pragma unroll
         for (int c = 0; c < 2; ++c)
           if (8 * j + c >= limit) s[4 * j + 2 * i + c] = minus_infinity;
@@ -273,13 +285,14 @@ struct Consumer {
 
   // Moves the maximum if a row outgrew it, and says by how much earlier results must shrink. P may reach 2^8 before
   // that: the sums are float32 and keep the same reference, so nothing is lost, and most blocks leave O alone.
+  template <int columns>
   ATTUNE_DEVICE bool move_max(float (&shrink)[2]) {
     float fresh[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float m[4] = {s[2 * i], s[2 * i + 1], s[2 * i + 4], s[2 * i + 5]};
 #pragma unroll
-      for (int j = 2; j < block_n / 8; j += 2) {
+      for (int j = 2; j < columns / 8; j += 2) {
         m[0] = fmaxf(m[0], s[4 * j + 2 * i]);
         m[1] = fmaxf(m[1], s[4 * j + 2 * i + 1]);
         m[2] = fmaxf(m[2], s[4 * j + 2 * i + 4]);
@@ -302,7 +315,7 @@ struct Consumer {
   }
 
   // s becomes exp2(scale * s - max).
-  template <bool careful>
+  template <int columns, bool careful>
   ATTUNE_DEVICE void exponentiate(float (&block_sum)[2]) {
     float offset[2], sum[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -311,7 +324,7 @@ struct Consumer {
       if (careful && row_max[i] == minus_infinity) offset[i] = 0;
     }
 #pragma unroll
-    for (int j = 0; j < block_n / 2; ++j) {
+    for (int j = 0; j < columns / 2; ++j) {
       s[j] = exp2_approx(s[j] * params.scale_log2 - offset[j / 2 % 2]);
       sum[j % 4] += s[j];
     }
@@ -324,9 +337,10 @@ struct Consumer {
     for (int j = 0; j < dim / 2; ++j) o[j] *= shrink[j / 2 % 2];
   }
 
+  template <int columns>
   ATTUNE_DEVICE void pack_p() {
 #pragma unroll
-    for (int j = 0; j < block_n / 4; ++j) p[j / 4][j % 4] = pack<variant.dtype>(s[2 * j], s[2 * j + 1]);
+    for (int j = 0; j < columns / 4; ++j) p[j / 4][j % 4] = pack<variant.dtype>(s[2 * j], s[2 * j + 1]);
   }
 
   // Normalises O of pv_tile and stores it with its LSE, straight from registers: four lanes that share a row exchange
@@ -384,19 +398,23 @@ struct Consumer {
   // One block: its scores, and PV of the block before under its softmax. The first block of a tile and masked ones are
   // careful: they find their maximum. The others keep the old one on trust, and are done again when a sum shows that it
   // was too small.
-  template <bool careful>
+  template <int columns, bool careful>
   ATTUNE_DEVICE void step(bool first) {
     const int k_slot = k.slot;
     await_turn(Turns::products);
     wgmma_fence();
-    issue_qk(q.slot, k_slot);
+    issue_qk<columns>(q.slot, k_slot);
     k.advance();
     if (!careful || pv_pending) shared.v_full[v.slot].wait(v.parity, "v_full");
-    issue_pv();
+    if (pv_trimmed)
+      issue_pv<narrow>();
+    else
+      issue_pv<block_n>();
     pass_turn(Turns::products);
 
     wgmma_wait<1>();
-    pin(s);
+    pin(reinterpret_cast<float(&)[columns / 2]>(s));
+    if (careful && config.q_slots == 1 && block == 0) arrive(shared.q_free[q.slot]);
     float shrink[2] = {1, 1}, block_sum[2];
     bool moved = false;
     if constexpr (careful) {
@@ -409,13 +427,11 @@ struct Consumer {
           row_sum[i] = 0;
         }
       }
-      if (block >= unmasked_blocks()) mask();
-      moved = move_max(shrink);
+      if (block >= unmasked_blocks()) mask<columns>();
+      moved = move_max<columns>(shrink);
     }
-    await_turn(Turns::exponentials);
-    exponentiate<careful>(block_sum);
-    pass_turn(Turns::exponentials);
-    pin(s);
+    exponentiate<columns, careful>(block_sum);
+    pin(reinterpret_cast<float(&)[columns / 2]>(s));
     // The branch of this wait also keeps the assembler from hoisting the next one above the exponentials.
     if (block > 0) shared.k_full[k.slot].wait(k.parity, "k_full");
 
@@ -435,18 +451,31 @@ struct Consumer {
       constexpr float limit = variant.dtype == Dtype::bf16 ? 65536.f : 16384.f;
       if (__any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit)) {
         recompute_scores(shared.q[q.slot][warpgroup][0], shared.k[k_slot][0]);
-        if (move_max(shrink)) shrink_o(shrink);
-        exponentiate<false>(block_sum);
+        if (move_max<block_n>(shrink)) shrink_o(shrink);
+        exponentiate<block_n, false>(block_sum);
       }
     }
     row_sum[0] += block_sum[0];
     row_sum[1] += block_sum[1];
     arrive(shared.k_free[k_slot]);
-    pack_p();
+    pack_p<columns>();
     pin(o);
     pv_pending = true;
     pv_first = first;
+    pv_trimmed = columns < block_n;
     --block;
+  }
+
+  ATTUNE_DEVICE void careful_step(bool first) {
+    if (variant.causal && narrow < block_n && visible_columns() <= narrow)
+      step<narrow, true>(first);
+    else
+      step<block_n, true>(first);
+  }
+
+  // Columns of this block that some row of this warpgroup sees.
+  ATTUNE_DEVICE int visible_columns() const {
+    return tile.visible(params, tile.m * tile.rows + (warpgroup + 1) * rows_per_warpgroup) - block * block_n;
   }
 
   // Blocks that only later warpgroups of this tile see. Waiting before freeing keeps the phases in step.
@@ -487,19 +516,25 @@ struct Consumer {
       skip_blocks();
       shared.q_full[q.slot].wait(q.parity, "q_full");
       shared.k_full[k.slot].wait(k.parity, "k_full");
-      step<true>(true);
+      careful_step(true);
       skip_values();
       const int unmasked = unmasked_blocks();
-      while (block >= unmasked) step<true>(false);
-      while (block >= 0) step<false>(false);
-      arrive(shared.q_free[q.slot]);
+      while (block >= unmasked) careful_step(false);
+      // With one slot for Q the last block is careful too: it will not be done again, so Q can go as soon as it was
+      // read.
+      while (block >= (config.q_slots == 1 ? 1 : 0)) step<block_n, false>(false);
+      if (config.q_slots > 1) arrive(shared.q_free[q.slot]);
+      if (config.q_slots == 1 && block == 0) careful_step(false);
       q.advance();
       pv_tile = tile;
     } while (tile.load(params, ++i));
 
     wgmma_fence();
     shared.v_full[v.slot].wait(v.parity, "v_full");
-    issue_pv();
+    if (pv_trimmed)
+      issue_pv<narrow>();
+    else
+      issue_pv<block_n>();
     wgmma_wait<0>();
     pin(o);
 #pragma unroll
@@ -513,8 +548,8 @@ struct Consumer {
 
 template <Variant variant, Config config>
 ATTUNE_DEVICE void run(const Params& params) {
-  extern __shared__ uint8_t shared_bytes[];
-  auto& shared = *reinterpret_cast<SharedStorage<variant, config>*>(shared_bytes);
+  extern __shared__ uint8_t dynamic_shared[];
+  auto& shared = *reinterpret_cast<SharedStorage<variant, config>*>(dynamic_shared);
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   if (warp == 0 && elect_one()) {
     for (int i = 0; i < config.q_slots; ++i) shared.q_full[i].init(1), shared.q_free[i].init(4 * config.warpgroups);
@@ -537,4 +572,4 @@ ATTUNE_DEVICE void run(const Params& params) {
 
 #endif
 
-}  // namespace attune::sm90_fwd
+}  // namespace attune::device::sm90_fwd
