@@ -46,6 +46,8 @@ const Plan* Context::find_plan(const PlanKey& key) const {
 
 const Plan& Context::make_plan(const PlanKey& key) {
   const Problem problem = problem_from(key.desc);
+  if (problem.device_kind == DeviceKind::cuda)
+    gpu().properties(problem.device_index);  // an absent device has its own status
   const Selection selection = select(problem, *this, forced_kernel_, key.alignment);
   if (selection.chosen == nullptr) fail(ATTUNE_UNSUPPORTED, "{}: {}", to_string(problem), selection.why);
   auto plan = selection.chosen->plan(problem, *this);
@@ -56,8 +58,7 @@ const Plan& Context::make_plan(const PlanKey& key) {
 
 const Plan& Context::make_plan_for_call(const PlanKey& key, void* stream) {
   const Problem problem = problem_from(key.desc);
-  if (problem.device_kind == DeviceKind::cuda && problem.device_index < gpu().device_count() &&
-      gpu().is_capturing(problem.device_index, stream))
+  if (problem.device_kind == DeviceKind::cuda && gpu().is_capturing(problem.device_index, stream))
     fail(ATTUNE_NOT_PREPARED, "{}: inside a graph capture; call attune_prepare with this descriptor before it",
          to_string(problem));
   return make_plan(key);

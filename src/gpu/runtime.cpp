@@ -25,12 +25,13 @@ constexpr uint32_t largest_portable_cluster = 8;
 
 }  // namespace
 
-Runtime::Runtime() : store_(jit::store_options_from_environment()) {
-  driver_ = find_driver();
-  if (driver_ == nullptr) {
-    absence_ = driver_absence();
-    return;
-  }
+Runtime::Runtime() : Runtime(find_driver(), driver_absence(), jit::store_options_from_environment()) {}
+
+Runtime::Runtime(const Driver& driver, jit::StoreOptions options) : Runtime(&driver, "", std::move(options)) {}
+
+Runtime::Runtime(const Driver* driver, std::string absence, jit::StoreOptions options)
+    : driver_(driver), absence_(std::move(absence)), store_(std::move(options)) {
+  if (driver_ == nullptr) return;
   int count = 0;
   driver_->check(driver_->cuDeviceGetCount(&count), "cuDeviceGetCount");
   for (int i = 0; i < count; ++i) {
@@ -41,9 +42,9 @@ Runtime::Runtime() : store_(jit::store_options_from_environment()) {
 }
 
 Runtime::Runtime(std::vector<DeviceProperties> on_paper)
-    : absence_("these devices exist on paper only"),
-      properties_(std::move(on_paper)),
-      store_(jit::store_options_from_environment()) {}
+    : Runtime(nullptr, "these devices exist on paper only", jit::store_options_from_environment()) {
+  properties_ = std::move(on_paper);
+}
 
 Runtime::~Runtime() {
   for (const Module& module : modules_) {

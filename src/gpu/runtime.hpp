@@ -23,6 +23,7 @@ struct LoadedKernel {
 class Runtime {
  public:
   Runtime();  // never throws for want of a GPU
+  Runtime(const Driver& driver, jit::StoreOptions options);
   // Devices on paper: selection and planning work as they would there, loading and launching do not.
   explicit Runtime(std::vector<DeviceProperties> on_paper);
   Runtime(const Runtime&) = delete;
@@ -52,11 +53,13 @@ class Runtime {
     int device_index;
   };
 
+  Runtime(const Driver* driver, std::string absence, jit::StoreOptions options);
+
+  const Driver* const driver_;
   std::string absence_;
-  const Driver* driver_ = nullptr;
+  jit::Store store_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<DeviceProperties> properties_;
-  jit::Store store_;
 
   std::mutex mutex_;
   std::map<std::tuple<int, jit::Key, uint32_t>, LoadedKernel> loaded_;  // device, cubin, shared memory

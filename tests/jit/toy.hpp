@@ -82,7 +82,7 @@ inline std::string nvrtc_absence() {
 }
 
 #define SKIP_WITHOUT_NVRTC() \
-  if (const std::string absence = nvrtc_absence(); !absence.empty()) GTEST_SKIP() << absence
+  if (const std::string absence = ::attune::jit::nvrtc_absence(); !absence.empty()) GTEST_SKIP() << absence
 
 inline StoreOptions toy_options(const Scratch& scratch) {
   write_toy(scratch / "source");
