@@ -78,6 +78,31 @@ TEST_F(CApi, WrongOptionsAreNamed) {
   expect_invalid(attune_create(&options, &context), "options->struct_size is 0", "must be sizeof");
 }
 
+TEST_F(CApi, AnAbsentDeviceHasItsOwnStatus) {
+  test::ForwardCall call(desc_);
+  call.desc.device_kind = ATTUNE_CUDA;
+  call.desc.device_index = 99;
+  const attune_forward_args args = call.args();
+  EXPECT_EQ(attune_prepare(context_, &call.desc), ATTUNE_NO_DEVICE);
+  EXPECT_EQ(attune_forward(context_, &call.desc, &args, nullptr), ATTUNE_NO_DEVICE);
+  EXPECT_STRNE(attune_last_error(), "");
+  EXPECT_TRUE(call.outputs_untouched());
+}
+
+TEST_F(CApi, AKernelOfAnotherDeviceIsUnsupported) {
+  attune_options options{};
+  options.struct_size = sizeof options;
+  options.kernel = "any/fwd";
+  attune_context* context = nullptr;
+  ASSERT_EQ(attune_create(&options, &context), ATTUNE_OK) << attune_last_error();
+  test::ForwardCall call(desc_);
+  const attune_forward_args args = call.args();
+  EXPECT_EQ(attune_forward(context, &desc_, &args, nullptr), ATTUNE_UNSUPPORTED);
+  EXPECT_THAT(attune_last_error(), AllOf(HasSubstr("fwd b1 h1/1 q2 k2 d4 f32"), HasSubstr("any/fwd")));
+  EXPECT_TRUE(call.outputs_untouched());
+  attune_destroy(context);
+}
+
 TEST_F(CApi, AWrongWorkspaceIsRefused) {
   attune_options options{};
   options.struct_size = sizeof options;

@@ -20,7 +20,7 @@ namespace {
 using attune::test::ForwardCall;
 using attune::test::Numbers;
 
-constexpr double most_work = 3e6;       // multiplications of one call
+constexpr double most_work = 4e6;       // multiplications of one call
 constexpr int64_t most_span = 1 << 22;  // bytes of one tensor, padding included
 
 void require(bool holds, const char* what) {
@@ -62,8 +62,10 @@ std::string consume_kernel(FuzzedDataProvider& bytes) {
   return names[bytes.ConsumeIntegralInRange<size_t>(0, names.size() - 1)];
 }
 
+// Mostly 1..usual, at times 0, at times more.
 int64_t consume_extent(FuzzedDataProvider& bytes, int64_t usual) {
-  return bytes.ConsumeIntegralInRange<int64_t>(0, bytes.ConsumeIntegralInRange(0, 15) == 0 ? 8 * usual : usual);
+  const int kind = bytes.ConsumeIntegralInRange(0, 31);
+  return kind == 0 ? 0 : bytes.ConsumeIntegralInRange<int64_t>(1, kind < 3 ? 8 * usual : usual);
 }
 
 // Strides that fit the extents, in any order of the dimensions, with padding, and at times reversed or broadcast.
@@ -109,13 +111,13 @@ attune_forward_desc consume_desc(FuzzedDataProvider& bytes) {
   desc.dtype = bytes.ConsumeIntegralInRange(0, 2);
   desc.bias_dtype = bytes.ConsumeBool() ? desc.dtype : ATTUNE_F32;
   desc.causal = bytes.ConsumeIntegralInRange(0, 2);
-  desc.batch = bytes.ConsumeIntegralInRange<int64_t>(0, 3);
-  desc.heads_kv = bytes.ConsumeIntegralInRange<int64_t>(0, 3);
-  desc.heads_q = desc.heads_kv * bytes.ConsumeIntegralInRange<int64_t>(0, 3);
+  desc.batch = consume_extent(bytes, 3);
+  desc.heads_kv = consume_extent(bytes, 2);
+  desc.heads_q = desc.heads_kv * consume_extent(bytes, 3);
   desc.seq_q = consume_extent(bytes, 40);
   desc.seq_k = consume_extent(bytes, 40);
-  desc.dim_qk = 1 + consume_extent(bytes, 40);
-  desc.dim_v = bytes.ConsumeBool() ? desc.dim_qk : 1 + consume_extent(bytes, 40);
+  desc.dim_qk = std::max<int64_t>(consume_extent(bytes, 40), 1);
+  desc.dim_v = bytes.ConsumeBool() ? desc.dim_qk : std::max<int64_t>(consume_extent(bytes, 40), 1);
   const bool packed = (desc.features & ATTUNE_PACKED) != 0;
   if (packed) {
     desc.total_q = consume_extent(bytes, 80);
