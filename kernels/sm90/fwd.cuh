@@ -516,15 +516,16 @@ struct Consumer {
       skip_blocks();
       shared.q_full[q.slot].wait(q.parity, "q_full");
       shared.k_full[k.slot].wait(k.parity, "k_full");
-      careful_step(true);
-      skip_values();
       const int unmasked = unmasked_blocks();
-      while (block >= unmasked) careful_step(false);
       // With one slot for Q the last block is careful too: it will not be done again, so Q can go as soon as it was
       // read.
-      while (block >= (config.q_slots == 1 ? 1 : 0)) step<block_n, false>(false);
+      constexpr int last_trusting = config.q_slots == 1 ? 1 : 0;
+      careful_step(true);
+      skip_values();
+      while (block >= unmasked) careful_step(false);
+      while (block >= last_trusting) step<block_n, false>(false);
+      if (last_trusting == 1 && block == 0) careful_step(false);
       if (config.q_slots > 1) arrive(shared.q_free[q.slot]);
-      if (config.q_slots == 1 && block == 0) careful_step(false);
       q.advance();
       pv_tile = tile;
     } while (tile.load(params, ++i));
