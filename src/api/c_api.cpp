@@ -1,5 +1,6 @@
 // The C interface: each function is guard(...) around one call.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <new>
 
@@ -38,9 +39,13 @@ attune_status guard(Call&& call) {
   }
 }
 
+void check_not_null(const void* pointer, const char* name) {
+  if (pointer == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{} is NULL; it must point to a valid object", name);
+}
+
 template <typename T>
 T& required(T* pointer, const char* name) {
-  if (pointer == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{} is NULL; it must point to a valid object", name);
+  check_not_null(pointer, name);
   return *pointer;
 }
 
@@ -48,7 +53,11 @@ T& required(T* pointer, const char* name) {
 // fields this library does not know are 0.
 template <typename T>
 T versioned(const T* pointer, const char* name) {
-  const uint32_t size = required(pointer, name).struct_size;
+  check_not_null(pointer, name);
+  // By bytes: the object may be shorter than T, so it must not be touched as one.
+  static_assert(offsetof(T, struct_size) == 0);
+  uint32_t size = 0;
+  std::memcpy(&size, pointer, sizeof size);
   constexpr uint32_t smallest = 8;
   if (size < smallest || size > 4096)
     fail(ATTUNE_INVALID_ARGUMENT, "{}->struct_size is {}; it must be sizeof(*{}), {} in this version", name, size, name,

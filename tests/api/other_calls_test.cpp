@@ -160,9 +160,9 @@ TEST_F(CApi, AStructOfAnOlderHeaderCountsAsZeroBeyondItsEnd) {
 TEST_F(CApi, AnOlderStructIsNotReadPastItsEnd) {
   const size_t size = offsetof(attune_forward_desc, window_left);
   const auto memory = std::make_unique_for_overwrite<char[]>(size);  // AddressSanitizer guards its end
+  desc_.struct_size = static_cast<uint32_t>(size);
   std::memcpy(memory.get(), &desc_, size);
-  auto* shorter = reinterpret_cast<attune_forward_desc*>(memory.get());
-  shorter->struct_size = static_cast<uint32_t>(size);
+  const auto* shorter = reinterpret_cast<const attune_forward_desc*>(memory.get());
   EXPECT_EQ(attune_prepare(context_, shorter), ATTUNE_OK) << attune_last_error();
 }
 
