@@ -138,6 +138,9 @@ void check(const Protocol& protocol) {
   require(protocol.warm_up_batches >= 2, "warm_up_batches", protocol.warm_up_batches, "at least 2 can agree");
   require(protocol.warm_up_agreement > 0, "warm_up_agreement", protocol.warm_up_agreement, "it must be above 0");
   require(protocol.warm_up_seconds >= 0, "warm_up_seconds", protocol.warm_up_seconds, "it must not be negative");
+  constexpr std::array modes{"cpu", "steady", "cold", "pdl", "host"};
+  require(std::find(modes.begin(), modes.end(), protocol.mode) != modes.end(), "mode", protocol.mode,
+          "known are cpu, steady, cold, pdl and host");
   require(protocol.noise_bar > 0, "noise_bar", protocol.noise_bar, "it must be above 0");
 }
 

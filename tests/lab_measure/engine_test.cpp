@@ -232,6 +232,9 @@ TEST(Engine, RefusesWhatItCannotMeasure) {
   Protocol none;
   none.rounds = 0;
   EXPECT_THROW(Session(none, machine), Error);
+  Protocol hot;
+  hot.mode = "hot";
+  EXPECT_THROW(Session(hot, machine), Error);
 }
 
 }  // namespace
