@@ -28,22 +28,26 @@ struct Candidate {
 
 constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns) {
   // Consumers take what the register file has beyond the producer's share.
-  constexpr int consumer[] = {0, 0, 240, 160, 112}, producer[] = {0, 0, 24, 32, 32};
+  constexpr int consumer[] = {0, 240, 240, 160, 112}, producer[] = {0, 24, 24, 32, 32};
   return {warpgroups, block_n, stages_k, stages_v, q_slots, consumer[warpgroups], producer[warpgroups], turns};
 }
 
 constexpr Candidate candidates[] = {
-    {64, config_of(3, 128, 3, 3, 2, Turns::products), 1.37, 1.57, 1.4},
-    {64, config_of(4, 64, 4, 4, 2, Turns::none), 1.06, 0.98, 1.2},
+    {64, config_of(3, 128, 3, 3, 2, Turns::products), 1.35, 1.57, 1.4},
+    {64, config_of(4, 64, 4, 4, 2, Turns::products), 0.945, 0.945, 1.6},
+    {64, config_of(4, 64, 4, 4, 2, Turns::none), 1.06, 0.945, 1.1},
+    {64, config_of(2, 64, 4, 4, 2, Turns::none), 0.58, 0.58, 1.6},
+    {64, config_of(1, 64, 8, 8, 2, Turns::none), 0.44, 0.44, 0.8},
     {128, config_of(2, 128, 3, 2, 2, Turns::products), 1.47, 1.55, 1.5},
     {128, config_of(3, 64, 3, 3, 2, Turns::none), 1.15, 1.13, 2.2},
-    {256, config_of(2, 64, 3, 2, 1, Turns::none), 1.40, 1.42, 4.0},
+    {128, config_of(1, 64, 5, 4, 2, Turns::none), 0.60, 0.60, 0.8},
+    {256, config_of(2, 64, 3, 2, 1, Turns::none), 1.40, 1.42, 2.9},
 };
 
 static_assert(sizeof(device::sm90_fwd::SharedStorage<Variant{.dim = 64}, candidates[0].config>) ==
               shared_bytes(Variant{.dim = 64}, candidates[0].config));
-static_assert(sizeof(device::sm90_fwd::SharedStorage<Variant{.dim = 256}, candidates[4].config>) ==
-              shared_bytes(Variant{.dim = 256}, candidates[4].config));
+static_assert(sizeof(device::sm90_fwd::SharedStorage<Variant{.dim = 256}, candidates[8].config>) ==
+              shared_bytes(Variant{.dim = 256}, candidates[8].config));
 
 Variant variant_of(const Problem& problem) {
   return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none};
@@ -210,7 +214,7 @@ class Forward final : public gpu::GpuKernel {
   }
 
   double predicted_seconds_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    constexpr double launch_us = 3;
+    constexpr double launch_us = 1.5;
     const auto best = best_first(problem, device);
     return (launch_us + best.at(0).schedule.makespan_us) * 1e-6;
   }
