@@ -30,7 +30,9 @@ def read_gtest(row: Row, result: Path, log: str) -> None:
         name = f"{case['classname']}.{case['name']}"
         if case.get("failures"):
             row.failures.append(name)
-        elif case["result"] == "SKIPPED" or case["status"] == "NOTRUN":
+        elif case["status"] == "NOTRUN":
+            row.skipped.append(f"{name} is disabled")
+        elif case["result"] == "SKIPPED":
             row.skipped.append(reasons.get(name, "no reason given"))
         else:
             row.passed += 1

@@ -29,11 +29,11 @@ TEST_TIMEOUT = 900  # seconds for one program; a hang must not eat the whole run
 
 # The compiler of the kernels that was fetched for this checkout, and a cache that no other program fills.
 KERNEL_OPTIONS = {"ATTUNE_NVRTC": str(BUILD / "nvrtc"), "ATTUNE_CACHE_DIR": str(BUILD / "kernel-cache")}
-# A sanitizer must end the program with a message, also where the library would catch and report an exception.
+SYMBOLIZER = "external_symbolizer_path=/usr/bin/addr2line"  # clang's own is in a package of 70 MB
 SANITIZER_OPTIONS = {
-    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
-    "UBSAN_OPTIONS": "print_stacktrace=1",
-    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+    "ASAN_OPTIONS": f"detect_stack_use_after_return=1:strict_string_checks=1:{SYMBOLIZER}",
+    "UBSAN_OPTIONS": f"print_stacktrace=1:{SYMBOLIZER}",
+    "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:{SYMBOLIZER}",
     "ATTUNE_TEST_BUDGET": "small",
 }
 # Which tests run under ThreadSanitizer: by a word in the name of the suite or test.
