@@ -39,7 +39,8 @@ attune_status guard(Call&& call) {
   }
 }
 
-void check_not_null(const void* pointer, const char* name) {
+template <typename T>
+void check_not_null(const T* pointer, const char* name) {
   if (pointer == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{} is NULL; it must point to a valid object", name);
 }
 

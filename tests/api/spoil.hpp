@@ -1,6 +1,7 @@
 // Ways to spoil a right call, for the tables of wrong calls.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <type_traits>
@@ -27,7 +28,7 @@ class Spoil {
   }
   template <typename T>
   static Function misalign(T* A::* pointer) {
-    return [=](D&, A& args) { args.*pointer = reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(args.*pointer) + 1); };
+    return [=](D&, A& args) { args.*pointer = std::bit_cast<T*>(std::bit_cast<uintptr_t>(args.*pointer) + 1); };
   }
 };
 

@@ -31,20 +31,20 @@ Problem small() {
 }
 
 TEST(Problem, ContiguousStrides) {
-  Problem problem = small();
-  EXPECT_TRUE(same(problem.q, {5 * 6 * 4, 6 * 4, 4}));
-  EXPECT_TRUE(same(problem.k, {7 * 3 * 4, 3 * 4, 4}));
-  EXPECT_TRUE(same(problem.v, {7 * 3 * 8, 3 * 8, 8}));
-  EXPECT_TRUE(same(problem.o, {5 * 6 * 8, 6 * 8, 8}));
-  EXPECT_TRUE(same(problem.lse, {6 * 5, 1, 5}));
+  Problem problem = small();  // q is 2 x 5 x 6 x 4, k 2 x 7 x 3 x 4, v 2 x 7 x 3 x 8
+  EXPECT_TRUE(same(problem.q, {120, 24, 4}));
+  EXPECT_TRUE(same(problem.k, {84, 12, 4}));
+  EXPECT_TRUE(same(problem.v, {168, 24, 8}));
+  EXPECT_TRUE(same(problem.o, {240, 48, 8}));
+  EXPECT_TRUE(same(problem.lse, {30, 1, 5}));
   EXPECT_EQ(problem.bias.batch, 6 * 5 * 7);
   EXPECT_EQ(problem.bias.head, 5 * 7);
   EXPECT_EQ(problem.bias.query, 7);
   EXPECT_EQ(problem.bias.key, 1);
 
   set_contiguous(problem, Layout::bhsd, {.batch = false, .query = false}, {.head = false, .key = false});
-  EXPECT_TRUE(same(problem.q, {5 * 6 * 4, 4, 5 * 4}));
-  EXPECT_TRUE(same(problem.lse, {6 * 5, 1, 5}));
+  EXPECT_TRUE(same(problem.q, {120, 4, 20}));
+  EXPECT_TRUE(same(problem.lse, {30, 1, 5}));
   EXPECT_EQ(problem.bias.batch, 0);
   EXPECT_EQ(problem.bias.head, 7);
   EXPECT_EQ(problem.bias.query, 0);
@@ -58,11 +58,11 @@ TEST(Problem, ContiguousStrides) {
   problem.total_q = 9;
   problem.total_k = 11;
   set_contiguous(problem, Layout::bshd);
-  EXPECT_TRUE(same(problem.q, {0, 6 * 4, 4}));
+  EXPECT_TRUE(same(problem.q, {0, 24, 4}));
   EXPECT_TRUE(same(problem.lse, {0, 1, 9}));
   EXPECT_EQ(problem.bias.batch, 0) << "no bias, no strides";
   set_contiguous(problem, Layout::bhsd);
-  EXPECT_TRUE(same(problem.k, {0, 4, 11 * 4}));
+  EXPECT_TRUE(same(problem.k, {0, 4, 44}));
 }
 
 TEST(Problem, StridesOfEmptyTensorsAreNotBroadcast) {

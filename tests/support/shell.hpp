@@ -49,5 +49,6 @@ class TemporaryDirectory {
 }  // namespace attune::test
 
 // A build made elsewhere may be tested on a machine without compilers; the runner lists what was skipped.
-#define REQUIRE_PROGRAM(name) \
-  if (attune::test::shell("command -v " name).status != 0) GTEST_SKIP() << name << " is not installed"
+#define REQUIRE_PROGRAM(name)                                               \
+  if (attune::test::shell(std::string("command -v ") + (name)).status != 0) \
+  GTEST_SKIP() << (name) << " is not installed"
