@@ -74,9 +74,9 @@ void set_pointers(Call& call, const attune_forward_args& args) {
   if (has(ATTUNE_USED_K)) call.used_k = args.used_k;
 }
 
-int compiled_dim(int64_t dim) {
-  constexpr std::array dims = {32, 64, 96, 128, 192, 256, 384, 512};
-  return *std::ranges::lower_bound(dims, dim);
+int compiled_dim(const Problem& problem) {
+  constexpr std::array dims = {64, 128, 192, 256, 512};
+  return *std::ranges::lower_bound(dims, std::max(problem.dim_qk, problem.dim_v));
 }
 
 jit::Dim3 grid_for(int64_t blocks) { return {static_cast<uint32_t>(std::clamp<int64_t>(blocks, 1, INT_MAX)), 1, 1}; }

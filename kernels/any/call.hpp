@@ -15,8 +15,9 @@ void set_pointers(device::any::Call& call, const attune_forward_args& args);
 
 device::Dtype device_dtype(Dtype dtype);
 
-// The head dims that plain kernels are compiled for: the next of 32, 64, 96, 128, 192, 256, 384, 512.
-int compiled_dim(int64_t dim);
+// The head dim that plain kernels are compiled for, for q and k as for v: the next of 64, 128, 192, 256, 512. Few, so
+// that all of them fit into the pack.
+int compiled_dim(const Problem& problem);
 
 // The grid of a kernel that walks over `blocks` with a stride of the grid.
 jit::Dim3 grid_for(int64_t blocks);

@@ -16,7 +16,7 @@ static_assert(sizeof(device::any_fwd::SharedStorage<Variant{}, Config{}>) ==
               device::any_fwd::shared_bytes(Variant{}, Config{}));
 
 Variant variant_of(const Problem& problem) {
-  return {device_dtype(problem.dtype), compiled_dim(problem.dim_qk), compiled_dim(problem.dim_v)};
+  return {device_dtype(problem.dtype), compiled_dim(problem), compiled_dim(problem)};
 }
 
 std::string text_of(const Variant& variant) {

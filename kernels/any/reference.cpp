@@ -34,7 +34,7 @@ class Reference final : public gpu::GpuKernel {
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties&, std::string_view text) const override {
-    const Variant variant{device_dtype(problem.dtype), compiled_dim(problem.dim_qk), compiled_dim(problem.dim_v)};
+    const Variant variant{device_dtype(problem.dtype), compiled_dim(problem), compiled_dim(problem)};
     const Config config;
     jit::DeviceUnit unit;
     unit.name = "any/reference";

@@ -1,0 +1,16 @@
+// Checks on a GPU: kernels run on copies of the host's tensors, and the truth comes from the reference kernel there,
+// which affords every row.
+#pragma once
+
+#include <memory>
+
+#include "lab/check/executor.hpp"
+#include "lab/check/reference.hpp"
+
+namespace attune::lab {
+
+// Throw ATTUNE_NO_DEVICE where the device is absent.
+std::unique_ptr<Executor> make_cuda_executor(int device_index = 0);
+std::unique_ptr<ReferenceSource> make_cuda_reference(int device_index = 0);
+
+}  // namespace attune::lab
