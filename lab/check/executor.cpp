@@ -70,10 +70,4 @@ std::vector<std::string> Executor::kernels() const {
 
 std::unique_ptr<Executor> make_cpu_executor() { return std::make_unique<CpuExecutor>(); }
 
-std::vector<std::unique_ptr<Executor>> make_executors() {
-  std::vector<std::unique_ptr<Executor>> executors;
-  executors.push_back(make_cpu_executor());
-  return executors;
-}
-
 }  // namespace attune::lab

@@ -40,7 +40,4 @@ class Executor {
 
 std::unique_ptr<Executor> make_cpu_executor();
 
-// One for each backend present on this machine.
-std::vector<std::unique_ptr<Executor>> make_executors();
-
 }  // namespace attune::lab

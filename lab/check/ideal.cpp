@@ -129,13 +129,16 @@ class RowMaker {
       const double sink = static_cast<double>(t_.sink.as<float>()[id.head]) * log2_e - static_cast<double>(top);
       denominator += std::exp2(sink);
       if (sink > outweighed_log2) row.sigma = static_cast<double>(largest_value) * std::exp2(-sink);
+      row.expected_energy = static_cast<double>(p_.dim_v) * square(row.sigma);
     }
     for (int64_t c = 0; c < p_.dim_v; ++c) {
       const double exact = sum_[c] / denominator;
       o[c] = static_cast<float>(round_to(p_.dtype, exact));
       const double variance = (variance_[c] + square(exact) * denominator_variance) / square(denominator);
       row.sigma = std::max(row.sigma, std::sqrt(variance));
-      row.expected_energy += variance + square(ulp_at(p_.dtype, exact)) / 12;
+      row.expected_energy += variance;
+      // A single key, or equal ones, may leave nothing to round.
+      if (static_cast<double>(o[c]) != exact) row.expected_energy += square(ulp_at(p_.dtype, exact)) / 12;
     }
   }
 

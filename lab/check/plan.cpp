@@ -1,0 +1,103 @@
+#include "lab/check/plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "lab/sets.hpp"
+
+namespace attune::lab {
+namespace {
+
+// Long enough for many tiles and a rescale at each, odd enough for tails, small enough for every row of every kernel.
+constexpr std::string_view hostile_problems[] = {
+    "fwd b1 h2/1 q130 k300 d64 f16",
+    "fwd b1 h2/1 q130 k300 d64 bf16",
+    "fwd b1 h2/1 q130 k300 d64 f32",
+    "fwd b1 h2/2 q200 k200 d128 f16 causal-br",
+    "fwd b1 h2/2 q200 k200 d128 bf16 causal-br",
+    "fwd b1 h2/2 q160 k260 d64 bf16 w70,10 sink",
+    "fwd b1 h2/1 q96 k200 d64/96 f16 cap20 bias=1hqk mask=b11k",
+};
+
+// Few rows and many keys: lengths at which a lost tile is small beside the rest.
+constexpr std::string_view long_problems[] = {
+    "fwd b1 h2/1 q80 k8192 d64 f16",
+    "fwd b1 h2/1 q80 k8192 d64 bf16 causal-br",
+    "fwd b1 h1/1 q16 k16384 d128 bf16",
+};
+
+class Planner {
+ public:
+  Planner(const Executor& executor, const PlanBudget& budget, uint64_t seed)
+      : everyone_(executor.kernels()), budget_(budget), seed_(seed) {}
+
+  std::vector<PlannedCheck> plan() {
+    for (const Storage storage : all_storages)
+      for (const std::string& problem : find_set("features").problems)
+        add("features", problem, InputKind::normal, storage, std::nullopt, everyone_);
+    for (const std::string& problem : find_set("edges").problems)
+      add("edges", problem, InputKind::normal, Storage::dense, std::nullopt, everyone_);
+    for (const InputKind kind : all_input_kinds)
+      for (const std::string_view problem : hostile_problems)
+        add("hostile input", std::string(problem), kind, Storage::dense, std::nullopt, everyone_);
+    for (const Oracle oracle : all_oracles) {
+      for (const std::string& problem : find_set("features").problems)
+        add("oracles", problem, InputKind::normal, Storage::dense, oracle, everyone_);
+      for (const std::string_view problem : long_problems)
+        add("oracles", std::string(problem), InputKind::normal, Storage::dense, oracle, {""});
+    }
+    for (const std::string_view problem : long_problems)
+      add("long", std::string(problem), InputKind::normal, Storage::dense, std::nullopt, {""});
+    for (const ProblemSet& set : builtin_sets())
+      if (set.name != "features" && set.name != "edges") add_set(set);
+    return std::move(plan_);
+  }
+
+ private:
+  PlannedCheck& add(const std::string& group, const std::string& problem, InputKind input, Storage storage,
+                    std::optional<Oracle> oracle, const std::vector<std::string>& kernels) {
+    PlannedCheck& check = plan_.emplace_back();
+    check.group = group;
+    check.what.problem = problem;
+    check.what.input = input;
+    check.what.seed = seed_;
+    check.what.storage = storage;
+    check.what.oracle = oracle;
+    check.kernels = kernels;
+    return check;
+  }
+
+  // Sets overlap; a problem is checked with the first set that has it.
+  void add_set(const ProblemSet& set) {
+    for (const std::string& problem : set.problems) {
+      if (!seen_.insert(problem).second) continue;
+      const std::string smaller = reduced(problem, budget_.flops);
+      PlannedCheck& check = add(set.name, smaller, InputKind::normal, Storage::dense, std::nullopt, {""});
+      if (set.name == "mission") check.kernels = everyone_;
+      if (smaller != problem) check.reduced_from = problem;
+      check.rows = affordable_rows(smaller);
+    }
+  }
+
+  RowPolicy affordable_rows(const std::string& text) const {
+    const Problem problem = parse_problem(text);
+    const auto rows = static_cast<double>(problem.batch * problem.heads_q * problem.seq_q);
+    const double row_flops = useful_flops(problem) / std::max(rows, 1.0);
+    return {budget_.reference_flops,
+            static_cast<int64_t>(std::clamp(budget_.reference_flops / std::max(row_flops, 1.0), 32.0, 512.0))};
+  }
+
+  std::vector<std::string> everyone_;
+  PlanBudget budget_;
+  uint64_t seed_;
+  std::vector<PlannedCheck> plan_;
+  std::set<std::string> seen_;
+};
+
+}  // namespace
+
+std::vector<PlannedCheck> plan_checks(const Executor& executor, const PlanBudget& budget, uint64_t seed) {
+  return Planner(executor, budget, seed).plan();
+}
+
+}  // namespace attune::lab

@@ -1,0 +1,176 @@
+// attune bench: times kernels against each other in the same rounds, after each has passed its check.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "cpu/peak.hpp"
+#include "dispatch/kernel.hpp"
+#include "lab/check/report.hpp"
+#include "lab/cmd/commands.hpp"
+#include "lab/cmd/common.hpp"
+#include "lab/cmd/timing.hpp"
+#include "lab/progress.hpp"
+#include "lab/text.hpp"
+
+namespace attune::lab {
+namespace {
+
+struct BenchOptions {
+  ProblemArguments problems;
+  std::vector<std::string> kernels, against, plugins;
+  TimingOptions timing;
+  bool json = false;
+};
+
+std::vector<Entrant> entrants_of(const BenchOptions& options) {
+  std::vector<Entrant> entrants;
+  for (const std::string& kernel : options.kernels) {
+    if (find_kernel(kernel) == nullptr)
+      fail(ATTUNE_INVALID_ARGUMENT, "there is no kernel '{}'; `attune info` lists them", kernel);
+    entrants.push_back({kernel, kernel, "", ""});
+  }
+  if (entrants.empty()) entrants.push_back({"attune", "", "", ""});
+  for (const std::string& path : options.against) entrants.push_back({path, "", path, ""});
+  for (const std::string& path : options.plugins) entrants.push_back({path, "", "", path});
+  return entrants;
+}
+
+nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant, double peak_flops) {
+  nlohmann::json json = lab::to_json(entrant.check);
+  json["problem"] = timed.problem;
+  json["contender"] = entrant.name;
+  json["us"] = entrant.summary.seconds * 1e6;
+  json["lo"] = entrant.summary.interval.lower * 1e6;
+  json["hi"] = entrant.summary.interval.upper * 1e6;
+  json["gflops"] = timed.flops / entrant.summary.seconds / 1e9;
+  json["peak_gflops"] = peak_flops / 1e9;
+  json["relative_std"] = entrant.summary.relative_std;
+  json["samples"] = nlohmann::json::array();  // microseconds, by round
+  for (const auto& round : entrant.rounds) {
+    nlohmann::json samples = nlohmann::json::array();
+    for (const Sample& sample : round) samples.push_back(sample.seconds * 1e6);
+    json["samples"].push_back(std::move(samples));
+  }
+  if (entrant.against_first) {
+    const stats::Verdict& verdict = entrant.against_first->verdict;
+    json["ratio"] = verdict.estimate;
+    json["ratio_lo"] = verdict.interval.lower;
+    json["ratio_hi"] = verdict.interval.upper;
+    json["verdict"] = stats::name_of(verdict.outcome);
+  }
+  if (timed.noise_floor) {
+    json["fit"] = timed.noise_floor->fit;
+    json["noise"] = timed.noise_floor->reason;
+  }
+  return json;
+}
+
+class BenchCommand {
+ public:
+  explicit BenchCommand(const BenchOptions& options)
+      : options_(options), threads_(lab_thread_options()), backends_(make_backends(threads_)) {}
+
+  int run() {
+    ProblemArguments arguments = options_.problems;
+    if (arguments.none()) arguments.sets = {"mission"};
+    const std::vector<Entrant> entrants = entrants_of(options_);
+    const std::vector<std::string> problems = arguments.resolve();
+    peak_flops_ = cpu::measure_peak_flops(threads_.size());
+    ProgressLine progress;
+    for (const std::string& problem : problems) {
+      progress.say(fmt::format("checking {}", problem));
+      const TimedProblem timed =
+          time_problem(problem, entrants, backends_.front(), threads_, options_.timing, [&](const Progress& p) {
+            progress.say(fmt::format("{}, {}, round {} of {}", problem, p.contender, p.round + 1, p.rounds));
+          });
+      progress.clear();
+      if (!timed.timed()) {
+        refuse(timed);
+        continue;
+      }
+      for (const TimedEntrant& entrant : timed.entrants) {
+        if (options_.json)
+          print_json(to_json(timed, entrant, peak_flops_));
+        else
+          add_row(timed, entrant);
+      }
+      if (timed.noise_floor && !timed.noise_floor->fit)
+        complaints_.push_back(fmt::format("{}: {}", problem, timed.noise_floor->reason));
+    }
+    if (!options_.json) print_table();
+    return failed_ ? exit_failed_check : exit_ok;
+  }
+
+ private:
+  void refuse(const TimedProblem& timed) {
+    failed_ = true;
+    if (options_.json)
+      print_json(lab::to_json(timed.failed));
+    else
+      fmt::print("not timed, because it is wrong:\n{}", failure_text(timed.failed, timed.failed.of));
+  }
+
+  void add_row(const TimedProblem& timed, const TimedEntrant& entrant) {
+    const double flops_per_second = timed.flops / entrant.summary.seconds;
+    std::string ratio, verdict;
+    if (entrant.against_first) {
+      const stats::Verdict& v = entrant.against_first->verdict;
+      ratio = fmt::format("{:.3f} [{:.3f}, {:.3f}]", v.estimate, v.interval.lower, v.interval.upper);
+      verdict = stats::name_of(v.outcome);
+    }
+    table_.add({timed.problem, entrant.kernel.empty() ? entrant.name : entrant.kernel,
+                duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper),
+                fmt::format("{:.0f}", flops_per_second / 1e9),
+                fmt::format("{:.0f} %", 100 * flops_per_second / peak_flops_), ratio, verdict});
+  }
+
+  void print_table() const {
+    fmt::print("{}", table_.text());
+    for (const std::string& complaint : complaints_) fmt::print("unfit to measure: {}\n", complaint);
+  }
+
+  const BenchOptions& options_;
+  cpu::Threads threads_;
+  std::vector<Backend> backends_;
+  double peak_flops_ = 0;
+  Table table_{{{"problem"},
+                {"contender"},
+                {"median", Table::Align::right},
+                {"GFLOP/s", Table::Align::right},
+                {"of peak", Table::Align::right},
+                {"time over the first", Table::Align::right},
+                {"verdict"}}};
+  std::vector<std::string> complaints_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& status) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = app.add_subcommand("bench", "time kernels against each other in the same rounds");
+  options->problems.add_to(*command);
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* about) {
+    command->add_option(name, values, about)->allow_extra_args(false);
+  };
+  list("--kernel", options->kernels, "a kernel by name; the first one is what others are compared with");
+  list("--against", options->against, "another libattune.so, in the same rounds");
+  list("--plugin", options->plugins, "a shared library with attune_contender(), in the same rounds");
+  command->add_option("--rounds", options->timing.protocol.rounds, "of measurement");
+  command->add_option("--samples", options->timing.protocol.samples, "of each contender in each round");
+  command->add_option("--budget", options->timing.protocol.budget_seconds, "seconds per problem; lowers the samples");
+  command->add_option("--seed", options->timing.seed, "of the inputs of the check");
+  command->add_flag("--json", options->json, "one object per contender and line, with every sample");
+  command->footer(
+      "A kernel is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is "
+      "timed.\n"
+      "Without a problem or set: --set mission.\n\n"
+      "examples:\n"
+      "  attune bench --kernel cpu/avx512 --kernel cpu/unfused 'fwd b1 h8/8 q512 k512 d64 f16'\n"
+      "  attune bench --set small --budget 3 --json\n"
+      "  attune bench --against old/libattune.so");
+  command->callback([options, &status] { status = BenchCommand(*options).run(); });
+}
+
+}  // namespace attune::lab

@@ -1,0 +1,50 @@
+#include "lab/cmd/common.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "lab/check/shrink.hpp"
+#include "lab/sets.hpp"
+
+namespace attune::lab {
+
+void ProblemArguments::add_to(CLI::App& command) {
+  command.add_option("problem", problems, "a problem, such as 'fwd b1 h8/8 q512 k512 d64 f16 causal-br'");
+  std::string known;
+  for (const ProblemSet& set : builtin_sets()) known += (known.empty() ? "" : ", ") + set.name;
+  command.add_option("--set", sets, fmt::format("a set of problems: {}, or a .toml file", known))
+      ->allow_extra_args(false);
+}
+
+std::vector<std::string> ProblemArguments::resolve() const {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& text) {
+    if (std::ranges::find(all, text) == all.end()) all.push_back(text);
+  };
+  for (const std::string& problem : problems) add(to_string(parse_problem(problem)));
+  for (const std::string& set : sets)
+    for (const std::string& problem : find_set(set).problems) add(problem);
+  return all;
+}
+
+void print_json(const nlohmann::json& json) {
+  fmt::print("{}\n", json.dump());
+  std::fflush(stdout);
+}
+
+Case smallest_failure(Checker& checker, const Outcome& failed) {
+  return shrink(failed.of, [&](const Case& c) {
+    const Outcome again = checker.check(c);
+    return again.unsupported.empty() && !again.ok();
+  });
+}
+
+attune_options lab_thread_options() {
+  attune_options options{};
+  options.struct_size = sizeof options;
+  return options;
+}
+
+}  // namespace attune::lab

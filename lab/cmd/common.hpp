@@ -1,0 +1,33 @@
+// What several commands share: which problems were asked for, and shrinking what failed.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lab/check/backend.hpp"
+#include "lab/check/checker.hpp"
+
+namespace attune::lab {
+
+// Problems and sets as given on the command line.
+struct ProblemArguments {
+  std::vector<std::string> problems, sets;
+
+  void add_to(CLI::App& command);
+  bool none() const { return problems.empty() && sets.empty(); }
+  // In canonical text, each once, in the order given. Throws ATTUNE_INVALID_ARGUMENT for what is no problem or set.
+  std::vector<std::string> resolve() const;
+};
+
+// One line on standard output.
+void print_json(const nlohmann::json& json);
+
+// The smallest case near this one that still fails.
+Case smallest_failure(Checker& checker, const Outcome& failed);
+
+// Options of a pool of threads for the lab's own work.
+attune_options lab_thread_options();
+
+}  // namespace attune::lab

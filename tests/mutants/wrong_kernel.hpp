@@ -1,0 +1,306 @@
+// A plain blocked kernel with switchable mistakes: each is one that fused attention kernels have really had. Without a
+// mistake it is right, which the tests hold against it too: a check that fails everything would catch every mistake.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <numbers>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/convert.hpp"
+#include "core/visibility.hpp"
+#include "dispatch/context.hpp"
+#include "dispatch/kernel.hpp"
+
+namespace attune::mutants {
+
+enum class Mistake {
+  none,
+  lost_key_tile,       // the second tile of keys is skipped
+  double_key,          // the last key of a full tile is taken twice
+  missed_rescale,      // O is not rescaled when the maximum grows
+  missed_sum_rescale,  // neither is the row sum
+  causal_off_by_one,   // a row sees one key too many
+  window_off_by_one,   // the left edge of the window is exclusive
+  top_left,            // bottom-right causality is taken for top-left
+  bottom_right,        // and the other way round
+  tail_counted,        // keys past the end of the last tile count with score 0
+  head_modulo,         // query heads are dealt to KV heads by remainder
+  stale_lse,           // the LSE misses what the last tile added to the sum
+  lse_base_2,          // the LSE is a logarithm to base 2
+  lse_without_sink,    // the sink joins the denominator but not the LSE
+  ignored_sink,
+  ignored_scale,
+  ignored_softcap,
+  softcap_after_bias,
+  ignored_mask,
+  bias_of_first_head,     // a bias per head is read as one for all
+  ignored_used_keys,      // rows past the used length are taken for keys
+  finite_minus_infinity,  // the running maximum begins at -1e4
+  empty_row_divides,      // an empty row divides 0 by 0
+  sixteen_bit_sum,        // O is accumulated in the input dtype
+  coarse_weights,         // p is rounded to bf16 whatever the dtype
+  truncated_output,       // O is cut off, not rounded
+  dense_strides,          // heads are taken to lie next to each other
+  rounded_up_store,       // whole groups of 8 channels are stored
+  split_by_threads,       // keys are summed in as many parts as there are threads
+};
+
+inline constexpr std::array all_mistakes{
+    Mistake::lost_key_tile,      Mistake::double_key,         Mistake::missed_rescale,
+    Mistake::missed_sum_rescale, Mistake::causal_off_by_one,  Mistake::window_off_by_one,
+    Mistake::top_left,           Mistake::bottom_right,       Mistake::tail_counted,
+    Mistake::head_modulo,        Mistake::stale_lse,          Mistake::lse_base_2,
+    Mistake::lse_without_sink,   Mistake::ignored_sink,       Mistake::ignored_scale,
+    Mistake::ignored_softcap,    Mistake::softcap_after_bias, Mistake::ignored_mask,
+    Mistake::bias_of_first_head, Mistake::ignored_used_keys,  Mistake::finite_minus_infinity,
+    Mistake::empty_row_divides,  Mistake::sixteen_bit_sum,    Mistake::coarse_weights,
+    Mistake::truncated_output,   Mistake::dense_strides,      Mistake::rounded_up_store,
+    Mistake::split_by_threads};
+
+constexpr std::string_view name_of(Mistake mistake) {
+  constexpr std::array names{"none",
+                             "lost_key_tile",
+                             "double_key",
+                             "missed_rescale",
+                             "missed_sum_rescale",
+                             "causal_off_by_one",
+                             "window_off_by_one",
+                             "top_left",
+                             "bottom_right",
+                             "tail_counted",
+                             "head_modulo",
+                             "stale_lse",
+                             "lse_base_2",
+                             "lse_without_sink",
+                             "ignored_sink",
+                             "ignored_scale",
+                             "ignored_softcap",
+                             "softcap_after_bias",
+                             "ignored_mask",
+                             "bias_of_first_head",
+                             "ignored_used_keys",
+                             "finite_minus_infinity",
+                             "empty_row_divides",
+                             "sixteen_bit_sum",
+                             "coarse_weights",
+                             "truncated_output",
+                             "dense_strides",
+                             "rounded_up_store",
+                             "split_by_threads"};
+  static_assert(names.size() == all_mistakes.size() + 1);
+  return names[static_cast<size_t>(mistake)];
+}
+
+inline float rounded(Dtype dtype, float value) {
+  if (dtype == Dtype::f16) return f16_to_float(float_to_f16(value));
+  return dtype == Dtype::bf16 ? bf16_to_float(float_to_bf16(value)) : value;
+}
+
+class WrongPlan final : public Plan {
+ public:
+  WrongPlan(const Kernel& of_kernel, const Problem& of_problem, Mistake mistake, Context& context)
+      : Plan(of_kernel, of_problem), mistake_(mistake), context_(context) {}
+
+  void run(const attune_forward_args& args, void*) const override {
+    context_.threads().parallel_for(problem.batch * problem.heads_q,
+                                    [&](int64_t i) { run_head(args, i / problem.heads_q, i % problem.heads_q); });
+  }
+
+ private:
+  static constexpr int64_t tile_keys = 64;
+  static constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+  // What an online softmax carries from tile to tile.
+  struct Running {
+    float max = minus_infinity;  // of the exponents of 2
+    float sum = 0, sum_before_last_tile = 0, sum_without_sink = 0;
+    std::vector<float> o;
+  };
+
+  bool is(Mistake mistake) const { return mistake_ == mistake; }
+
+  void run_head(const attune_forward_args& args, int64_t b, int64_t h) const {
+    Sequence s = sequence_of(problem, args, b);
+    if (is(Mistake::ignored_used_keys) && !problem.packed()) s.seq_k = problem.seq_k;
+    for (int64_t row = 0; row < s.stored_q; ++row) run_row(args, s, b, h, row);
+  }
+
+  KeyRange visible(const Sequence& s, int64_t row) const {
+    Problem seen = problem;
+    if (is(Mistake::top_left) && problem.causal == Causal::bottom_right) seen.causal = Causal::top_left;
+    if (is(Mistake::bottom_right) && problem.causal == Causal::top_left) seen.causal = Causal::bottom_right;
+    if (is(Mistake::window_off_by_one) && seen.window_left > 0) --seen.window_left;
+    KeyRange range = visible_keys(seen, row, s.seq_q, s.seq_k);
+    if (is(Mistake::causal_off_by_one) && problem.causal != Causal::none) range.end = std::min(range.end + 1, s.seq_k);
+    return range;
+  }
+
+  // The score before the factor that turns it into an exponent of 2: one fma takes off the maximum and applies it.
+  float score(const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t row,
+              int64_t key) const {
+    const int64_t h_kv = is(Mistake::head_modulo) ? h % problem.heads_kv : h / problem.group();
+    const int64_t q = at(problem.q, b, s.first_row_q + row, h, problem.dim_qk);
+    const int64_t k = at(problem.k, b, s.first_row_k + key, h_kv, problem.dim_qk);
+    float sum = 0;
+    for (int64_t c = 0; c < problem.dim_qk; ++c)
+      sum = std::fma(load_element(args.q, problem.dtype, q + c), load_element(args.k, problem.dtype, k + c), sum);
+    if (plain()) return sum;
+    float z = sum * scale();
+    const bool capped = problem.softcap != 0 && !is(Mistake::ignored_softcap);
+    const auto cap = [&](float x) { return problem.softcap * std::tanh(x / problem.softcap); };
+    if (capped && !is(Mistake::softcap_after_bias)) z = cap(z);
+    if (problem.has(ATTUNE_BIAS)) {
+      const int64_t head = is(Mistake::bias_of_first_head) ? 0 : h;
+      z += load_element(args.bias, problem.bias_dtype, at(problem.bias, b, head, row, key));
+    }
+    if (capped && is(Mistake::softcap_after_bias)) z = cap(z);
+    return z;
+  }
+
+  float scale() const { return is(Mistake::ignored_scale) ? 1 : problem.scale; }
+  bool plain() const { return problem.softcap == 0 && !problem.has(ATTUNE_BIAS); }
+  float factor() const {
+    return static_cast<float>((plain() ? static_cast<double>(scale()) : 1.0) * std::numbers::log2e);
+  }
+
+  bool hidden(const attune_forward_args& args, int64_t b, int64_t h, int64_t row, int64_t key) const {
+    return problem.has(ATTUNE_MASK) && !is(Mistake::ignored_mask) && args.mask[at(problem.mask, b, h, row, key)] == 0;
+  }
+
+  void take_tile(Running& r, const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t row,
+                 int64_t begin, int64_t end) const {
+    std::vector<float> scores(static_cast<size_t>(end - begin), std::numeric_limits<float>::quiet_NaN());
+    float max = r.max;
+    for (int64_t key = begin; key < end; ++key) {
+      if (hidden(args, b, h, row, key)) continue;
+      scores[static_cast<size_t>(key - begin)] = score(args, s, b, h, row, key);
+      max = std::max(max, scores[static_cast<size_t>(key - begin)] * factor());
+    }
+    if (max == minus_infinity) return;
+    const float rescale = std::exp2(r.max - max);
+    r.max = max;
+    if (!is(Mistake::missed_sum_rescale)) r.sum *= rescale;
+    if (!is(Mistake::missed_rescale))
+      for (float& x : r.o) x *= rescale;
+    r.sum_before_last_tile = r.sum;
+    for (int64_t key = begin; key < end; ++key) {
+      add_key(r, args, s, b, h, key, scores[static_cast<size_t>(key - begin)]);
+      if (is(Mistake::double_key) && key == begin + tile_keys - 1)
+        add_key(r, args, s, b, h, key, scores[static_cast<size_t>(key - begin)]);
+    }
+    if (is(Mistake::tail_counted) && end == s.seq_k)
+      r.sum += static_cast<float>((tile_keys - end % tile_keys) % tile_keys) * std::exp2(0 - max);
+  }
+
+  void add_key(Running& r, const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t key,
+               float z) const {
+    if (std::isnan(z)) return;  // hidden
+    const float weight = std::exp2(std::fma(z, factor(), -r.max));
+    if (weight == 0) return;
+    r.sum += weight;
+    const float p = is(Mistake::coarse_weights) ? bf16_to_float(float_to_bf16(weight)) : rounded(problem.dtype, weight);
+    const int64_t h_kv = is(Mistake::head_modulo) ? h % problem.heads_kv : h / problem.group();
+    const int64_t v = at(problem.v, b, s.first_row_k + key, h_kv, problem.dim_v);
+    for (int64_t c = 0; c < problem.dim_v; ++c) {
+      float& sum = r.o[static_cast<size_t>(c)];
+      sum += p * load_element(args.v, problem.dtype, v + c);
+      if (is(Mistake::sixteen_bit_sum)) sum = rounded(problem.dtype, sum);
+    }
+  }
+
+  void run_row(const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t row) const {
+    Running r;
+    r.o.assign(static_cast<size_t>(problem.dim_v), 0);
+    if (is(Mistake::finite_minus_infinity)) r.max = -1e4f;
+    const KeyRange range = row < s.seq_q ? visible(s, row) : KeyRange{};
+    const int64_t parts = is(Mistake::split_by_threads) ? context_.threads().size() : 1;
+    const int64_t step = tile_keys / std::min<int64_t>(parts, tile_keys);
+    for (int64_t begin = range.begin; begin < range.end; begin += step) {
+      if (is(Mistake::lost_key_tile) && begin == range.begin + tile_keys) continue;
+      take_tile(r, args, s, b, h, row, begin, std::min(begin + step, range.end));
+    }
+    r.sum_without_sink = r.sum;
+    const bool in_use = row < s.seq_q;
+    if (problem.has(ATTUNE_SINK) && in_use && !is(Mistake::ignored_sink)) join_sink(r, args.sink[h]);
+    store(r, args, b, s.first_row_q + row, h);
+  }
+
+  void join_sink(Running& r, float sink) const {
+    const float exponent = sink * static_cast<float>(std::numbers::log2e);
+    const float max = std::max(r.max, exponent);
+    const float rescale = r.max == minus_infinity ? 0 : std::exp2(r.max - max);
+    const float weight = std::exp2(exponent - max);
+    r.sum_without_sink = r.sum * rescale;
+    r.sum = r.sum_without_sink + weight;
+    r.sum_before_last_tile = r.sum_before_last_tile * rescale + weight;
+    for (float& x : r.o) x *= rescale;
+    r.max = max;
+  }
+
+  void store(const Running& r, const attune_forward_args& args, int64_t b, int64_t row, int64_t h) const {
+    const bool empty = r.sum == 0 && !is(Mistake::empty_row_divides);
+    const int64_t o = at(problem.o, b, row, h, problem.dim_v);
+    int64_t stored = problem.dim_v;
+    if (is(Mistake::rounded_up_store)) stored = std::min<int64_t>((stored + 7) / 8 * 8, stored + 3);
+    for (int64_t c = 0; c < stored; ++c) {
+      float x = c < problem.dim_v && !empty ? r.o[static_cast<size_t>(c)] / r.sum : 0;
+      if (is(Mistake::truncated_output)) x = cut_off(x);
+      store_element(args.o, problem.dtype, o + c, x);
+    }
+    if (!problem.has(ATTUNE_LSE)) return;
+    float sum = r.sum;
+    if (is(Mistake::stale_lse)) sum = r.sum_before_last_tile;
+    if (is(Mistake::lse_without_sink)) sum = r.sum_without_sink;
+    float lse = empty ? minus_infinity : (r.max + std::log2(sum));
+    if (!is(Mistake::lse_base_2)) lse *= static_cast<float>(std::numbers::ln2);
+    args.lse[at(problem.lse, b, row, h, problem.lse.head)] = lse;
+  }
+
+  // Towards zero, in the output dtype.
+  float cut_off(float x) const {
+    const float near = rounded(problem.dtype, x);
+    if (std::abs(near) <= std::abs(x)) return near;
+    const int digits = problem.dtype == Dtype::f16 ? 11 : problem.dtype == Dtype::bf16 ? 8 : 24;
+    return near - std::copysign(std::ldexp(1.0f, std::ilogb(x) - digits + 1), x);
+  }
+
+  int64_t at(const attune_strides& s, int64_t b, int64_t row, int64_t head, int64_t dim) const {
+    const int64_t head_stride = is(Mistake::dense_strides) ? std::min(s.head, dim) : s.head;
+    return (problem.packed() ? 0 : b * s.batch) + row * s.row + head * head_stride;
+  }
+
+  static int64_t at(const attune_score_strides& s, int64_t b, int64_t h, int64_t row, int64_t key) {
+    return b * s.batch + h * s.head + row * s.query + key * s.key;
+  }
+
+  const Mistake mistake_;
+  Context& context_;
+};
+
+class WrongKernel final : public Kernel {
+ public:
+  explicit WrongKernel(Mistake mistake)
+      : mistake_(mistake), name_("mutant/" + std::string(mutants::name_of(mistake))) {}
+
+  std::string_view name() const override { return name_; }
+  DeviceKind device_kind() const override { return DeviceKind::cpu; }
+  bool selectable() const override { return false; }
+  std::string refusal(const Problem&, const Context&) const override { return {}; }
+  double predicted_seconds(const Problem&, const Context&) const override { return 1; }
+  std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const override {
+    return std::make_unique<WrongPlan>(*this, problem, mistake_, context);
+  }
+
+ private:
+  Mistake mistake_;
+  std::string name_;
+};
+
+}  // namespace attune::mutants
