@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   add_bench(app, status);
   add_info(app, status);
   add_explain(app, status);
+  add_pack(app, status);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());

@@ -13,5 +13,6 @@ void add_check(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
+void add_pack(CLI::App& app, int& status);
 
 }  // namespace attune::lab

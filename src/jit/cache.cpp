@@ -22,7 +22,7 @@ namespace attune::jit {
 namespace {
 
 constexpr char magic[8] = {'A', 'T', 'N', 'C', 'U', 'B', 'I', 'N'};
-constexpr uint32_t format_version = 1;
+constexpr uint32_t format_version = 2;
 constexpr std::string_view entry_suffix = ".cubin", part_suffix = ".part";
 constexpr time_t abandoned_seconds = 3600;  // a .part file this old belongs to no living writer
 constexpr time_t refresh_seconds = 3600;    // how stale the time of last use may be
@@ -34,13 +34,15 @@ struct Header {
   uint8_t key[16];
   uint64_t payload_bytes;
   uint64_t payload_hash;
+  int32_t registers, stack_bytes, spill_store_bytes, spill_load_bytes;
+  int32_t ignored_setmaxnreg, serialised_wgmma;
   uint64_t header_hash;  // of everything above
 };
-static_assert(sizeof(Header) == 56);
+static_assert(sizeof(Header) == 80);
 
 uint64_t hash_of(const Header& header) { return XXH3_64bits(&header, offsetof(Header, header_hash)); }
 
-Header header_for(const Key& key, std::string_view cubin) {
+Header header_for(const Key& key, std::string_view cubin, const BuildReport& report) {
   Header header{};
   std::memcpy(header.magic, magic, sizeof magic);
   header.version = format_version;
@@ -48,8 +50,25 @@ Header header_for(const Key& key, std::string_view cubin) {
   std::ranges::copy(key.bytes, header.key);
   header.payload_bytes = cubin.size();
   header.payload_hash = XXH3_64bits(cubin.data(), cubin.size());
+  header.registers = report.registers;
+  header.stack_bytes = report.stack_bytes;
+  header.spill_store_bytes = report.spill_store_bytes;
+  header.spill_load_bytes = report.spill_load_bytes;
+  header.ignored_setmaxnreg = report.ignored_setmaxnreg ? 1 : 0;
+  header.serialised_wgmma = report.serialised_wgmma ? 1 : 0;
   header.header_hash = hash_of(header);
   return header;
+}
+
+BuildReport report_of(const Header& header) {
+  BuildReport report;
+  report.registers = header.registers;
+  report.stack_bytes = header.stack_bytes;
+  report.spill_store_bytes = header.spill_store_bytes;
+  report.spill_load_bytes = header.spill_load_bytes;
+  report.ignored_setmaxnreg = header.ignored_setmaxnreg != 0;
+  report.serialised_wgmma = header.serialised_wgmma != 0;
+  return report;
 }
 
 class File {
@@ -106,7 +125,7 @@ std::string Cache::file_of(const Key& key) const {
   return fmt::format("{}/{}{}", directory_, to_string(key), entry_suffix);
 }
 
-std::optional<std::string> Cache::load(const Key& key) const {
+std::optional<CacheEntry> Cache::load(const Key& key) const {
   if (directory_.empty()) return std::nullopt;
   const File file(file_of(key), O_RDONLY);
   struct stat status{};
@@ -124,10 +143,10 @@ std::optional<std::string> Cache::load(const Key& key) const {
 
   // The time of last use, by which entries leave; a read-only cache keeps its times.
   if (std::time(nullptr) - status.st_mtime > refresh_seconds) futimens(file.get(), nullptr);
-  return cubin;
+  return CacheEntry{std::move(cubin), report_of(header)};
 }
 
-void Cache::save(const Key& key, std::string_view cubin) {
+void Cache::save(const Key& key, std::string_view cubin, const BuildReport& report) {
   if (directory_.empty()) return;
   static std::atomic<uint64_t> counter = 0;
   std::error_code error;
@@ -135,7 +154,7 @@ void Cache::save(const Key& key, std::string_view cubin) {
   const std::string place = file_of(key);
   const std::string part = fmt::format("{}.{}.{}{}", place, getpid(), counter++, part_suffix);
   std::string complaint;
-  if (!write_file(part, header_for(key, cubin), cubin) || rename(part.c_str(), place.c_str()) != 0) {
+  if (!write_file(part, header_for(key, cubin, report), cubin) || rename(part.c_str(), place.c_str()) != 0) {
     complaint = fmt::format("{}: {}", part, std::strerror(errno));
     unlink(part.c_str());
   }

@@ -12,17 +12,23 @@
 #include <string>
 #include <string_view>
 
+#include "jit/compile.hpp"
 #include "jit/key.hpp"
 
 namespace attune::jit {
+
+struct CacheEntry {
+  std::string cubin;
+  BuildReport report;  // without the lines of warnings
+};
 
 class Cache {
  public:
   // "" switches the cache off. The least recently used entries go when it has more than `limit_bytes`.
   Cache(std::string directory, uint64_t limit_bytes);
 
-  std::optional<std::string> load(const Key& key) const;
-  void save(const Key& key, std::string_view cubin);
+  std::optional<CacheEntry> load(const Key& key) const;
+  void save(const Key& key, std::string_view cubin, const BuildReport& report);
 
   const std::string& directory() const { return directory_; }
   std::string complaint() const;  // why the last save failed; "" if it did not

@@ -8,10 +8,12 @@
 namespace attune::jit {
 namespace {
 
-std::shared_ptr<Built> built_from(std::string cubin, const Key& key, Origin origin, std::string_view compiler_version) {
+std::shared_ptr<Built> built_from(std::string cubin, BuildReport report, const Key& key, Origin origin,
+                                  std::string_view compiler_version) {
   auto built = std::make_shared<Built>();
   built->info = read_cubin(cubin);
   built->cubin = std::move(cubin);
+  built->report = std::move(report);
   built->key = key;
   built->origin = origin;
   built->compiler_version = compiler_version;
@@ -20,11 +22,10 @@ std::shared_ptr<Built> built_from(std::string cubin, const Key& key, Origin orig
 }
 
 // What came from a file is believed only if it reads as a kernel; nullptr otherwise.
-std::shared_ptr<const Built> believed(std::optional<std::string> cubin, const Key& key, Origin origin,
+std::shared_ptr<const Built> believed(CacheEntry entry, const Key& key, Origin origin,
                                       std::string_view compiler_version) {
-  if (!cubin) return nullptr;
   try {
-    return built_from(std::move(*cubin), key, origin, compiler_version);
+    return built_from(std::move(entry.cubin), std::move(entry.report), key, origin, compiler_version);
   } catch (const Error&) {
     return nullptr;
   }
@@ -94,12 +95,14 @@ std::shared_ptr<const Built> Store::make(const DeviceUnit& unit, const std::stri
   for (const Pack& pack : packs_for(arch)) {
     if (major_of(pack.compiler_version()) > newest_major) continue;
     const Key key = cubin_key(content, pack.compiler_version());
-    if (Result built = believed(pack.load(key), key, Origin::pack, pack.compiler_version())) return built;
+    if (auto cubin = pack.load(key))
+      if (Result built = believed({std::move(*cubin), {}}, key, Origin::pack, pack.compiler_version())) return built;
   }
 
-  const auto from_cache = [&](const std::string& version) {
+  const auto from_cache = [&](const std::string& version) -> Result {
     const Key key = cubin_key(content, version);
-    return believed(cache_.load(key), key, Origin::cache, version);
+    auto entry = cache_.load(key);
+    return entry ? believed(std::move(*entry), key, Origin::cache, version) : nullptr;
   };
   // What the measured compiler made is the better kernel, whatever compiler is here now, if any.
   if (major_of(measured_nvrtc_version) <= newest_major)
@@ -134,8 +137,8 @@ std::shared_ptr<const Built> Store::compile(const DeviceUnit& unit, const std::s
          measured_nvrtc_version);
 
   const Key key = cubin_key(content, compiler.version());
-  auto built = built_from(std::move(compiled.cubin), key, Origin::compiled, compiler.version());
-  cache_.save(key, built->cubin);
+  auto built = built_from(std::move(compiled.cubin), report, key, Origin::compiled, compiler.version());
+  cache_.save(key, built->cubin, report);
   built->compile_seconds = compiled.seconds;
   return built;
 }

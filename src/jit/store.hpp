@@ -28,6 +28,7 @@ std::string_view name_of(Origin origin);
 struct Built {
   std::string cubin;
   CubinInfo info;
+  BuildReport report;  // as of its compilation; empty if it came from a pack
   Key key;
   Origin origin = Origin::compiled;
   std::string compiler_version;

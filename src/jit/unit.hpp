@@ -48,6 +48,8 @@ struct DeviceUnit {
   uint32_t min_blocks_per_sm = 1;
   uint32_t smem_bytes = 0;  // dynamic shared memory
   Dim3 cluster;             // {1,1,1}: none
+  // Registers x threads, summed over the roles after setmaxnreg; 0 if the kernel does not use it. At most 65536.
+  uint32_t role_registers = 0;
 };
 
 std::string source_of(const DeviceUnit& unit);

@@ -89,6 +89,7 @@ TEST_F(StoreTest, CompilesOnceThenRemembersThenCaches) {
   EXPECT_EQ(cached->origin, Origin::cache);
   EXPECT_EQ(cached->cubin, first->cubin);
   EXPECT_EQ(cached->key, first->key);
+  EXPECT_EQ(cached->report.registers, first->report.registers);
   EXPECT_EQ(compiler.count, 1);
 }
 
