@@ -21,6 +21,10 @@ ATTUNE_SHARED_CODE Divisor divisor_of(uint32_t value) {
 ATTUNE_DEVICE int divide(int n, const Divisor& d) {
   return static_cast<int>(__umulhi(2u * static_cast<uint32_t>(n), d.multiplier) >> d.shift);
 }
+#else
+constexpr int divide(int n, const Divisor& d) {
+  return static_cast<int>((2 * static_cast<uint64_t>(n) * d.multiplier) >> 32 >> d.shift);
+}
 #endif
 
 }  // namespace attune::device

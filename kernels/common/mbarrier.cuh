@@ -2,6 +2,10 @@
 //
 // Phases: a barrier starts in phase 0. wait(parity) returns once the phase of that parity has completed, so consumers
 // start with parity 0, and producers, who find every slot free at first, with parity 1.
+//
+// With ATTUNE_BOUNDED_WAITS defined, a wait that takes longer than ATTUNE_BOUNDED_WAIT_CYCLES prints its barrier's name
+// and traps: a barrier that never completes is a defect, and a hang says nothing about it. For debugging only: the call
+// makes wgmma wait for each product.
 #pragma once
 
 #include "kernels/common/types.cuh"
@@ -18,6 +22,29 @@ namespace attune::device {
 ATTUNE_DEVICE uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
+
+#ifdef ATTUNE_BOUNDED_WAITS
+#ifndef ATTUNE_BOUNDED_WAIT_CYCLES
+#define ATTUNE_BOUNDED_WAIT_CYCLES 4'000'000'000ll  // two seconds
+#endif
+
+__device__ __noinline__ inline void report_endless_wait(const char* name, uint32_t parity) {
+  printf("attune: CTA (%u, %u, %u) thread %u waits for ever on %s, parity %u\n", blockIdx.x, blockIdx.y, blockIdx.z,
+         threadIdx.x, name, parity);
+  __trap();
+}
+
+struct WaitBound {
+  const long long start = clock64();
+  ATTUNE_DEVICE void check(const char* name, uint32_t parity) const {
+    if (clock64() - start > ATTUNE_BOUNDED_WAIT_CYCLES) report_endless_wait(name, parity);
+  }
+};
+#else
+struct WaitBound {
+  ATTUNE_DEVICE void check(const char*, uint32_t) const {}
+};
+#endif
 
 // True in exactly one lane. A plain threadIdx test makes the compiler emit a loop over lanes around warp-wide
 // instructions; elect.sync does not.
@@ -82,22 +109,28 @@ struct Mbarrier {
     return done != 0;
   }
 
-  // `name` is what a debug build prints before it traps: a barrier that never completes is a defect, and a hang says
-  // nothing about it.
+  // What other CTAs wrote before they arrived is visible after this one, too.
+  ATTUNE_DEVICE bool try_wait_cluster(uint32_t parity) const {
+    uint32_t done;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "selp.b32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(shared_address(&state)), "r"(parity)
+        : "memory");
+    return done != 0;
+  }
+
+  // `name` is what a bounded wait prints.
   ATTUNE_DEVICE void wait(uint32_t parity, const char* name) const {
-#ifdef ATTUNE_BOUNDED_WAITS
-    const long long start = clock64();
-    while (!try_wait(parity)) {
-      if (clock64() - start > 4'000'000'000ll) {
-        printf("attune: cta %d thread %d waits for ever on %s, parity %u\n", blockIdx.x, threadIdx.x, name, parity);
-        __trap();
-      }
-    }
-#else
-    (void)name;
-    while (!try_wait(parity)) {
-    }
-#endif
+    WaitBound bound;
+    while (!try_wait(parity)) bound.check(name, parity);
+  }
+  // For data that came by store_remote; what the copy engine or st.async brought needs only wait().
+  ATTUNE_DEVICE void wait_cluster(uint32_t parity, const char* name) const {
+    WaitBound bound;
+    while (!try_wait_cluster(parity)) bound.check(name, parity);
   }
 };
 

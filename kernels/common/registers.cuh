@@ -30,6 +30,9 @@ ATTUNE_DEVICE float log2_approx(float x) {
   return y;
 }
 
+ATTUNE_DEVICE void store_8_bytes(void* address, uint32_t x, uint32_t y) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(x), "r"(y) : "memory");
+}
 ATTUNE_DEVICE void store_16_bytes(void* address, const uint32_t (&x)[4]) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                : "memory");
@@ -42,8 +45,23 @@ ATTUNE_DEVICE void stmatrix_x4(void* row, uint32_t a, uint32_t b, uint32_t c, ui
                : "memory");
 }
 
+// Of a thread's two elements of a matrix, the first goes to the row whose index is the column it has without _trans.
+ATTUNE_DEVICE void stmatrix_x4_trans(void* row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
 ATTUNE_DEVICE void ldmatrix_x4(uint32_t (&x)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// Each matrix transposed: V, stored by keys, as B of a product over keys.
+ATTUNE_DEVICE void ldmatrix_x4_trans(uint32_t (&x)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                : "r"(shared_address(row))
                : "memory");

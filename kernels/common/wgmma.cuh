@@ -11,6 +11,7 @@
 #pragma once
 
 #include "kernels/common/registers.cuh"
+#include "kernels/common/tile_layout.cuh"
 #include "kernels/common/types.cuh"
 
 namespace attune::device {
@@ -64,8 +65,6 @@ ATTUNE_DEVICE void pin(float (&registers)[count]) {
 #pragma unroll
   for (int i = 0; i < count; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
-
-enum class Major { k, mn };  // of B
 
 template <int n>
 struct Wgmma;  // specialised below for every n in use
@@ -151,14 +150,14 @@ struct Wgmma;  // specialised below for every n in use
 #define ATTUNE_OPERANDS_240 ATTUNE_OPERANDS_224, ATTUNE_OPERANDS(112)
 #define ATTUNE_OPERANDS_256 ATTUNE_OPERANDS_240, ATTUNE_OPERANDS(120)
 
-// x0..x6 number the operands that follow the accumulators.
-#define ATTUNE_WGMMA_SS(n, type, x0, x1, x2, x3)                                                         \
+// x0..x6 number the operands that follow the accumulators. `major` is that of B; an A in registers has none.
+#define ATTUNE_WGMMA_SS(n, type, x0, x1, x2, x3, x4)                                                     \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " x2                                                    \
                ", 0;\n"                                                                                  \
                "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" ATTUNE_REGISTERS_##n \
-               "}, " x0 ", " x1 ", p, 1, 1, 0, " x3 ";\n}"                                               \
+               "}, " x0 ", " x1 ", p, 1, 1, " x4 ", " x3 ";\n}"                                          \
                : ATTUNE_OPERANDS_##n                                                                     \
-               : "l"(a), "l"(b), "r"(accumulate), "n"(major == Major::mn))
+               : "l"(a), "l"(b), "r"(accumulate), "n"(major == Major::mn), "n"(a_major == Major::mn))
 #define ATTUNE_WGMMA_RS(n, type, x0, x1, x2, x3, x4, x5, x6)                                             \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " x5                                                    \
                ", 0;\n"                                                                                  \
@@ -170,12 +169,12 @@ struct Wgmma;  // specialised below for every n in use
 #define ATTUNE_WGMMA(n, x0, x1, x2, x3, x4, x5, x6)                                                       \
   template <>                                                                                             \
   struct Wgmma<n> {                                                                                       \
-    template <Dtype dtype, Major major>                                                                   \
+    template <Dtype dtype, Major major, Major a_major = Major::k>                                         \
     static ATTUNE_DEVICE void ss(float (&d)[n / 2], uint64_t a, uint64_t b, int accumulate) {             \
       if constexpr (dtype == Dtype::bf16)                                                                 \
-        ATTUNE_WGMMA_SS(n, "bf16", x0, x1, x2, x3);                                                       \
+        ATTUNE_WGMMA_SS(n, "bf16", x0, x1, x2, x3, x4);                                                   \
       else                                                                                                \
-        ATTUNE_WGMMA_SS(n, "f16", x0, x1, x2, x3);                                                        \
+        ATTUNE_WGMMA_SS(n, "f16", x0, x1, x2, x3, x4);                                                    \
     }                                                                                                     \
     template <Dtype dtype, Major major>                                                                   \
     static ATTUNE_DEVICE void rs(float (&d)[n / 2], const uint32_t (&a)[4], uint64_t b, int accumulate) { \

@@ -2,12 +2,10 @@
 #include "kernels/sm90/fwd.cuh"
 
 #include <algorithm>
-#include <numbers>
-#include <optional>
 
 #include "core/error.hpp"
 #include "gpu/kernel.hpp"
-#include "gpu/tensor_map.hpp"
+#include "kernels/sm90/host.hpp"
 
 namespace attune::sm90 {
 namespace {
@@ -68,16 +66,6 @@ std::string text_of(const Config& config) {
       .add("producer_registers", config.producer_registers)
       .add_text("turns", config.turns == Turns::none ? "Turns::none" : "Turns::products")
       .text();
-}
-
-// Keys that any row sees. Top-left, those past the last row are hidden from all: leaving them out of the tensor maps
-// also keeps whatever lies there from being read.
-int64_t keys_in_use(const Problem& problem) {
-  return problem.causal == Causal::top_left ? std::min(problem.seq_k, problem.seq_q) : problem.seq_k;
-}
-
-int64_t diagonal_of(const Problem& problem) {
-  return problem.causal == Causal::bottom_right ? problem.seq_k - problem.seq_q : 0;
 }
 
 // How tiles are shared out. Each CTA takes every grid-th tile of a fixed order, alternately from the left and from the
@@ -156,61 +144,15 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
   return schedule;
 }
 
-// A (batch, row, head, dim) tensor as the copy engine sees it: a box is `rows` rows of one head, in panels of 64
-// columns.
-gpu::TensorMapSpec map_spec(const Problem& problem, const attune_strides& strides, int64_t rows, int64_t heads,
-                            int box_rows) {
-  const auto extent = [](int64_t x) { return static_cast<uint64_t>(x); };
-  const auto panels = extent(problem.dim_qk / device::panel_columns);
-  gpu::TensorMapSpec spec;
-  spec.dims = {device::panel_columns, extent(rows), panels, extent(heads), extent(problem.batch)};
-  spec.stride_bytes = {extent(strides.row) * 2, device::panel_row_bytes, extent(strides.head) * 2,
-                       extent(strides.batch) * 2};
-  spec.box = {device::panel_columns, static_cast<uint32_t>(box_rows), static_cast<uint32_t>(panels), 1, 1};
-  spec.rank = 5;
-  spec.dtype = problem.dtype;
-  spec.swizzle = gpu::CU_TENSOR_MAP_SWIZZLE_128B;
-  return spec;
-}
-
-struct Maps {
-  gpu::TensorMapSpec q, k, v;
-};
-Maps maps_of(const Problem& problem, const Config& config) {
-  const int64_t keys = keys_in_use(problem);
-  return {map_spec(problem, problem.q, problem.seq_q, problem.heads_q, device::sm90_fwd::rows_per_warpgroup),
-          map_spec(problem, problem.k, keys, problem.heads_kv, config.block_n),
-          map_spec(problem, problem.v, keys, problem.heads_kv, config.block_n)};
-}
-
 class Forward final : public gpu::GpuKernel {
  public:
   std::string_view name() const override { return "sm90/fwd"; }
   int64_t pointer_alignment(const Problem&) const override { return gpu::tensor_map_alignment; }
 
   std::string refusal_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    if (device.capability() != 90) return fmt::format("{} is not sm_90", device.arch());
-    if (problem.dtype == Dtype::f32) return "dtype f32 is not f16 or bf16";
-    if (problem.dim_qk != problem.dim_v)
-      return fmt::format("head dims {} and {} differ", problem.dim_qk, problem.dim_v);
     if (problem.dim_qk != 64 && problem.dim_qk != 128 && problem.dim_qk != 256)
       return fmt::format("head dim {} is not 64, 128 or 256", problem.dim_qk);
-    constexpr attune_features taken = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_WINDOW;
-    if ((problem.features & ~taken) != 0) return "softcap, sink, bias, mask, packed or used lengths are asked for";
-    if (problem.window_left != unbounded || problem.window_right != unbounded) return "a window is asked for";
-    if (problem.empty() || problem.seq_k == 0) return "the problem is empty";
-    // Beyond these the exponent scale * (s - max) leaves float32 even for ordinary scores.
-    if (!(problem.scale >= 1e-20f && problem.scale <= 1e20f))
-      return fmt::format("scale {} is not 1e-20..1e20", problem.scale);
-    constexpr int64_t limit = int64_t{1} << 30;
-    if (problem.seq_q > limit || problem.seq_k > limit || problem.seq_q * problem.heads_q > limit / problem.batch)
-      return "there are more than 2^30 rows";
-    if (problem.o.row % 8 != 0 || problem.o.head % 8 != 0 || problem.o.batch % 8 != 0)
-      return "a stride of o is not a multiple of 8";
-    const Maps maps = maps_of(problem, candidates[0].config);
-    for (const auto& [which, spec] : {std::pair{"q", maps.q}, {"k", maps.k}, {"v", maps.v}})
-      if (const std::string why = gpu::tensor_map_refusal(spec); !why.empty()) return fmt::format("{}: {}", which, why);
-    return {};
+    return common_refusal(problem, device);
   }
 
   double predicted_seconds_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
@@ -262,19 +204,9 @@ class Forward final : public gpu::GpuKernel {
     unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
 
     Params params{};
-    params.o_batch_stride = problem.o.batch;
-    params.o_row_stride = problem.o.row;
-    params.o_head_stride = problem.o.head;
-    params.lse_batch_stride = problem.lse.batch;
-    params.lse_row_stride = problem.lse.row;
-    params.lse_head_stride = problem.lse.head;
-    params.seq_q = static_cast<int32_t>(problem.seq_q);
-    params.seq_k = static_cast<int32_t>(keys_in_use(problem));
-    params.diagonal = static_cast<int32_t>(diagonal_of(problem));
-    params.group = static_cast<int32_t>(problem.group());
+    set_constants(params, problem);
     params.tiles_m = static_cast<int32_t>(schedule.tiles_m);
     params.tiles = static_cast<int32_t>(schedule.tiles_m * schedule.pairs);
-    params.scale_log2 = static_cast<float>(static_cast<double>(problem.scale) * std::numbers::log2e);
     const int64_t whole = schedule.pairs / schedule.section, rest = schedule.pairs % schedule.section;
     params.heads = divisor_of(static_cast<uint32_t>(problem.heads_q));
     params.section = divisor_of(static_cast<uint32_t>(schedule.section));
@@ -282,13 +214,9 @@ class Forward final : public gpu::GpuKernel {
     params.last_section = divisor_of(static_cast<uint32_t>(rest == 0 ? schedule.section : rest));
     params.whole_sections = static_cast<int32_t>(whole);
 
-    const auto fill = [maps = maps_of(problem, config)](Params& out, const attune_forward_args& args,
-                                                        const gpu::Driver& driver) {
-      out.q = tensor_map(driver, maps.q, args.q);
-      out.k = tensor_map(driver, maps.k, args.k);
-      out.v = tensor_map(driver, maps.v, args.v);
-      out.o = args.o;
-      out.lse = args.lse;
+    const Maps maps = maps_of(problem, device::sm90_fwd::rows_per_warpgroup, config.block_n);
+    const auto fill = [maps](Params& out, const attune_forward_args& args, const gpu::Driver& driver) {
+      set_pointers(out, maps, args, driver);
     };
     return {{gpu::make_step(unit, {static_cast<uint32_t>(schedule.grid), 1, 1}, params, fill)}, 0};
   }

@@ -1,0 +1,82 @@
+// The online softmax of a 64-row score tile in wgmma registers: a thread holds two rows, and four lanes share a row.
+#pragma once
+
+#include "kernels/common/quad.cuh"
+#include "kernels/common/registers.cuh"
+#include "kernels/common/types.cuh"
+
+#ifdef __CUDACC_RTC__
+namespace attune::device {
+
+constexpr float minus_infinity = -1.0f / 0.0f;
+
+// Of two rows: what P is relative to, unscaled, and the sum of this thread's columns.
+struct RowState {
+  float max[2] = {minus_infinity, minus_infinity};
+  float sum[2] = {0, 0};
+};
+
+// Hides the columns from limit[i] on; limits are relative to the tile.
+template <int columns>
+ATTUNE_DEVICE void mask_columns(float (&s)[columns / 2], const int (&limit)[2], int lane) {
+#pragma unroll
+  for (int j = 0; j < columns / 2; ++j)
+    if (j / 4 * 8 + j % 2 >= limit[j / 2 % 2] - lane % 4 * 2) s[j] = minus_infinity;
+}
+
+// Moves a maximum that a row outgrew, and says by how much earlier results must shrink; false if none did in this warp.
+// P may reach 2^8 before that: sums are float32 and keep the same reference, so nothing is lost, and most blocks leave
+// O alone.
+template <int columns>
+ATTUNE_DEVICE bool move_max(const float (&s)[columns / 2], float scale_log2, RowState& rows, float (&shrink)[2]) {
+  float fresh[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float m[4] = {s[2 * i], s[2 * i + 1], s[2 * i + 4], s[2 * i + 5]};
+#pragma unroll
+    for (int j = 2; j < columns / 8; j += 2) {
+      m[0] = fmaxf(m[0], s[4 * j + 2 * i]);
+      m[1] = fmaxf(m[1], s[4 * j + 2 * i + 1]);
+      m[2] = fmaxf(m[2], s[4 * j + 2 * i + 4]);
+      m[3] = fmaxf(m[3], s[4 * j + 2 * i + 5]);
+    }
+    fresh[i] = quad_max(fmaxf(fmaxf(m[0], m[1]), fmaxf(m[2], m[3])));
+  }
+  const float threshold = 8.f / scale_log2;
+  const bool moved = __any_sync(0xffffffffu, fresh[0] - rows.max[0] > threshold || fresh[1] - rows.max[1] > threshold);
+  if (moved) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float old = rows.max[i];
+      rows.max[i] = fmaxf(old, fresh[i]);
+      shrink[i] = old == minus_infinity ? 0.f : exp2_approx((old - rows.max[i]) * scale_log2);
+      rows.sum[i] *= shrink[i];
+    }
+  }
+  return moved;
+}
+
+// s becomes exp2(scale * s - max), and joins the sums. A row that has seen nothing gives zeros.
+template <int columns>
+ATTUNE_DEVICE void exponentiate(float (&s)[columns / 2], float scale_log2, RowState& rows) {
+  float offset[2], sum[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) offset[i] = rows.max[i] == minus_infinity ? 0.f : rows.max[i] * scale_log2;
+#pragma unroll
+  for (int j = 0; j < columns / 2; ++j) {
+    s[j] = exp2_approx(s[j] * scale_log2 - offset[j / 2 % 2]);
+    sum[j % 4] += s[j];
+  }
+  rows.sum[0] += sum[0] + sum[1];
+  rows.sum[1] += sum[2] + sum[3];
+}
+
+// P as the A operand of the next product.
+template <Dtype dtype, int columns>
+ATTUNE_DEVICE void pack_rows(uint32_t (&p)[columns / 16][4], const float (&s)[columns / 2]) {
+#pragma unroll
+  for (int j = 0; j < columns / 4; ++j) p[j / 4][j % 4] = pack<dtype>(s[2 * j], s[2 * j + 1]);
+}
+
+}  // namespace attune::device
+#endif
