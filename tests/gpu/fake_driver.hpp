@@ -1,6 +1,7 @@
 // A CUDA driver that only takes notes: what the library asks of the real one is tested without a GPU.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -30,7 +31,7 @@ struct State {
   int modules = 0, retained = 0, unloaded = 0, loads_in_capture_mode = 0;
   CUresult load_result = CUDA_SUCCESS;
   std::set<CUstream> capturing;
-  uint64_t maps = 0;  // encoded so far
+  std::atomic<uint64_t> maps = 0;  // encoded so far
 };
 inline State state;
 inline thread_local std::vector<CUcontext> contexts;  // the stack of this thread

@@ -113,7 +113,7 @@ TEST_F(FakeGpu, SweepMayPlanAnyConfigurationOfTheSpace) {
 TEST_F(FakeGpu, MapsAreEncodedOncePerPointer) {
   for (int round = 0; round < 3; ++round)
     for (uintptr_t i = 0; i < 64; ++i) context().forward(toy_desc(), args_at(0x70000000 + i * 0x10000), nullptr);
-  EXPECT_EQ(fake::state.maps, 64u);
+  EXPECT_EQ(fake::state.maps.load(), 64u);
   EXPECT_EQ(fake::state.modules, 1);
 }
 
