@@ -30,6 +30,13 @@ ATTUNE_DEVICE float log2_approx(float x) {
   return y;
 }
 
+// Within one unit in the last place. A plain division would be a function call, and a call makes wgmma wait.
+ATTUNE_DEVICE float reciprocal_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 ATTUNE_DEVICE void store_8_bytes(void* address, uint32_t x, uint32_t y) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(x), "r"(y) : "memory");
 }

@@ -42,8 +42,8 @@ ATTUNE_DEVICE bool move_max(const float (&s)[columns / 2], float scale_log2, Row
     }
     fresh[i] = quad_max(fmaxf(fmaxf(m[0], m[1]), fmaxf(m[2], m[3])));
   }
-  const float threshold = 8.f / scale_log2;
-  const bool moved = __any_sync(0xffffffffu, fresh[0] - rows.max[0] > threshold || fresh[1] - rows.max[1] > threshold);
+  const float growth = fmaxf(fresh[0] - rows.max[0], fresh[1] - rows.max[1]) * scale_log2;
+  const bool moved = __any_sync(0xffffffffu, growth > 8.f);
   if (moved) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -198,6 +198,7 @@ class Forward final : public gpu::GpuKernel {
     unit.variant = text_of(variant);
     unit.config = text_of(config);
     unit.threads = static_cast<uint32_t>(threads(config));
+    unit.role_registers = static_cast<uint32_t>(role_registers(config));
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
     unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, o), ATTUNE_OFFSET_FACT(Params, seq_q),
                    ATTUNE_OFFSET_FACT(Params, heads), ATTUNE_OFFSET_FACT(Params, whole_sections)};

@@ -104,13 +104,16 @@ ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
   return round_up(rows * variant.dim * 2 + barriers * 8, 1024);
 }
 
+ATTUNE_SHARED_CODE int role_registers(Config config) {
+  return 128 * (config.warpgroups * config.consumer_registers + config.producer_registers);
+}
+
 ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_bytes) {
   const bool known_dim = variant.dim == 64 || variant.dim == 128 || variant.dim == 256;
   // The register file holds what the launch gave out: as many per thread as fit, in steps of 8.
   const int at_launch = 65536 / threads(config) / 8 * 8 * threads(config);
-  const int reallocated = 128 * (config.warpgroups * config.consumer_registers + config.producer_registers);
   return known_dim && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 && config.stages_k >= 2 &&
-         config.stages_v >= 2 && config.q_slots >= 1 && reallocated <= at_launch &&
+         config.stages_v >= 2 && config.q_slots >= 1 && role_registers(config) <= at_launch &&
          shared_bytes(variant, config) <= shared_limit_bytes;
 }
 
@@ -300,8 +303,8 @@ struct Consumer {
       }
       fresh[i] = quad_max(fmaxf(fmaxf(m[0], m[1]), fmaxf(m[2], m[3])));
     }
-    const float threshold = 8.f / params.scale_log2;
-    const bool moved = __any_sync(0xffffffffu, fresh[0] - row_max[0] > threshold || fresh[1] - row_max[1] > threshold);
+    const float growth = fmaxf(fresh[0] - row_max[0], fresh[1] - row_max[1]) * params.scale_log2;
+    const bool moved = __any_sync(0xffffffffu, growth > 8.f);
     if (moved) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -353,7 +356,7 @@ struct Consumer {
       const int row = first_row + 8 * i;
       const float sum = quad_sum(final_sum[i]);
       const bool empty = sum == 0.f;
-      const float inverse = 1.f / sum;
+      const float inverse = reciprocal_approx(sum);
       if (row < params.seq_q && params.lse != nullptr && lane % 4 == 0) {
         constexpr float ln2 = 0.693147180559945f;
         params.lse[batch * params.lse_batch_stride + head * params.lse_head_stride + row * params.lse_row_stride] =

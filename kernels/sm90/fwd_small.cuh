@@ -266,7 +266,7 @@ ATTUNE_DEVICE void join_and_store(const Params& params, const SharedStorage<vari
       for (int c = 0; c < 4; ++c) x[c] += weight * o[c];
     }
     const bool empty = sum == 0.f;
-    const float inverse = empty ? 0.f : 1.f / sum;
+    const float inverse = empty ? 0.f : reciprocal_approx(sum);
     auto* out = static_cast<uint16_t*>(params.o) + batch * params.o_batch_stride + head * params.o_head_stride +
                 row * params.o_row_stride + column;
     store_8_bytes(out, pack<variant.dtype>(x[0] * inverse, x[1] * inverse),

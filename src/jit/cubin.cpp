@@ -22,7 +22,7 @@ enum : uint8_t { format_sized = 4 };
 enum : uint8_t {
   attribute_max_threads = 0x05,
   attribute_frame_size = 0x11,
-  attribute_params_bytes = 0x19,
+  attribute_param_info = 0x17,
   attribute_registers = 0x2f,
 };
 
@@ -90,16 +90,16 @@ template <typename Visit>
 void for_each_attribute(std::string_view info, Visit visit) {
   while (info.size() >= 4) {
     const auto format = static_cast<uint8_t>(info[0]), attribute = static_cast<uint8_t>(info[1]);
-    uint16_t value = 0;
-    std::memcpy(&value, info.data() + 2, 2);
+    uint16_t size = 0;  // of what follows, if anything does
+    std::memcpy(&size, info.data() + 2, 2);
     std::string_view data;
     info.remove_prefix(4);
     if (format == format_sized) {
-      if (value > info.size()) Elf::damaged("an attribute is cut off");
-      data = info.substr(0, value);
-      info.remove_prefix(value);
+      if (size > info.size()) Elf::damaged("an attribute is cut off");
+      data = info.substr(0, size);
+      info.remove_prefix(size);
     }
-    visit(attribute, value, data);
+    visit(attribute, data);
   }
 }
 
@@ -156,14 +156,16 @@ CubinInfo read_cubin(std::string_view bytes) {
   if (info.kernel.empty()) Elf::damaged("it holds no kernel");
 
   if (const Section* common = elf.find(".nv.info"))
-    for_each_attribute(common->data, [&](uint8_t attribute, uint16_t, std::string_view data) {
+    for_each_attribute(common->data, [&](uint8_t attribute, std::string_view data) {
       // Pairs (symbol, value), one for each function.
       if (attribute == attribute_registers) info.registers = std::max(info.registers, int_at(data, 4));
       if (attribute == attribute_frame_size) info.stack_bytes = std::max(info.stack_bytes, int_at(data, 4));
     });
   if (const Section* own = elf.find(fmt::format(".nv.info.{}", info.kernel)))
-    for_each_attribute(own->data, [&](uint8_t attribute, uint16_t value, std::string_view data) {
-      if (attribute == attribute_params_bytes) info.params_bytes = value;
+    for_each_attribute(own->data, [&](uint8_t attribute, std::string_view data) {
+      // The one parameter's own size: the bank's also counts what aligns it.
+      if (attribute == attribute_param_info)
+        info.params_bytes = static_cast<int>(static_cast<uint32_t>(int_at(data, 8)) >> 18);
       if (attribute == attribute_max_threads) info.max_threads = int_at(data, 0) * int_at(data, 4) * int_at(data, 8);
     });
   if (const Section* shared = elf.find(fmt::format(".nv.shared.{}", info.kernel)))
