@@ -53,6 +53,12 @@ std::vector<std::string> expand(const toml::table& row) {
   return texts;
 }
 
+bool all_configs(const toml::table& row) {
+  const std::string configs = row["configs"].value_or(std::string("best"));
+  if (configs != "best" && configs != "all") wrong(row, fmt::format("configs is '{}', not best or all", configs));
+  return configs == "all";
+}
+
 std::vector<jit::DeviceUnit> units_of(const toml::table& row, const std::string& kernel, const std::string& text,
                                       const gpu::DeviceProperties& device) {
   if (kernel == "any/merge") return {any::merge_unit()};
@@ -62,8 +68,10 @@ std::vector<jit::DeviceUnit> units_of(const toml::table& row, const std::string&
   if (const std::string refusal = found.refusal_on(problem, device); !refusal.empty())
     wrong(row, fmt::format("{} does not take '{}' on {}: {}", kernel, text, device.arch(), refusal));
   std::vector<jit::DeviceUnit> units;
-  for (gpu::Step& step : found.recipe(problem, device, found.space(problem, device).at(0)).steps)
-    units.push_back(std::move(step.unit));
+  std::vector<std::string> configs = found.space(problem, device);
+  if (!all_configs(row)) configs.resize(1);
+  for (const std::string& config : configs)
+    for (gpu::Step& step : found.recipe(problem, device, config).steps) units.push_back(std::move(step.unit));
   return units;
 }
 
@@ -76,8 +84,8 @@ std::vector<Promise> read_manifest(std::string_view text) {
   } catch (const toml::parse_error& error) {
     fail(ATTUNE_INVALID_ARGUMENT, "manifest line {}: {}", error.source().begin.line, error.description());
   }
-  static const std::set<std::string_view> known = {"kernel",    "problem",    "each",          "archs",
-                                                   "registers", "smem_bytes", "blocks_per_sm", "packed"};
+  static const std::set<std::string_view> known = {"kernel",     "problem",       "each",    "archs", "registers",
+                                                   "smem_bytes", "blocks_per_sm", "configs", "packed"};
   std::vector<Promise> promises;
   std::set<std::pair<std::string, std::string>> seen;  // unit, arch
   const toml::array* rows = manifest["kernel"].as_array();

@@ -62,14 +62,19 @@ TEST(Log, GivesRegistersStackAndSpills) {
 }
 
 TEST(Log, KnowsTheWarningsThatCostSpeed) {
-  const BuildReport ignored =
-      read_log("ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register");
-  EXPECT_TRUE(ignored.ignored_setmaxnreg);
-  EXPECT_FALSE(ignored.clean());
-  const BuildReport serialised =
-      read_log("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized");
-  EXPECT_TRUE(serialised.serialised_wgmma);
-  EXPECT_EQ(serialised.warnings.size(), 1u);
+  for (const char* code : {"C7507", "C7508"}) {
+    const BuildReport report = read_log(fmt::format(
+        "ptxas info    : ({}) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register", code));
+    EXPECT_TRUE(report.ignored_setmaxnreg) << code;
+    EXPECT_FALSE(report.clean()) << code;
+  }
+  for (const char* code : {"C7510", "C7511", "C7520"}) {
+    const BuildReport report = read_log(fmt::format(
+        "ptxas info    : ({}) Potential Performance Loss: wgmma.mma_async instructions are serialized due to", code));
+    EXPECT_TRUE(report.serialised_wgmma) << code;
+    EXPECT_FALSE(report.clean()) << code;
+    EXPECT_EQ(report.warnings.size(), 1u);
+  }
   EXPECT_TRUE(read_log("ptxas info    : (C7519) warpgroup.arrive is injected").clean());
 }
 

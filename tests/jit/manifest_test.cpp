@@ -65,6 +65,10 @@ TEST(Manifest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(complaint_about("x = 1"), HasSubstr("no [[kernel]]"));
   EXPECT_THAT(complaint_about("[[kernel]]\nkernel = \"none\"\n" + rest), HasSubstr("no GPU kernel is called 'none'"));
   EXPECT_THAT(complaint_about("[[kernel]]\nkernel = \"any/merge\"\nspeed = 1\n" + rest), HasSubstr("line 3"));
+  EXPECT_THAT(complaint_about("[[kernel]]\nkernel = \"any/fwd\"\nproblem = \"fwd b1 h1/1 q64 k64 d64 f16\"\n"
+                              "configs = \"some\"\n" +
+                              rest),
+              HasSubstr("configs is 'some', not best or all"));
   EXPECT_THAT(complaint_about("[[kernel]]\nkernel = \"any/merge\"\n"), HasSubstr("registers must be a number"));
   EXPECT_THAT(complaint_about("[[kernel]]\nkernel = \"any/fwd\"\nproblem = \"fwd\"\neach = { d = [\"1\"] }\n" + rest),
               HasSubstr("the problem has no {d}"));
