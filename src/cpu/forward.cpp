@@ -43,11 +43,17 @@ namespace {
 // Enough tasks for any machine this runs on; fewer than this, and the keys are split as well.
 constexpr int64_t wanted_tasks = 64;
 constexpr int64_t least_keys_per_split = 512;
+// Waking sleeping threads takes about this long.
+constexpr double least_seconds_for_threads = 10e-6;
 
 class LevelPlan final : public Plan {
  public:
-  LevelPlan(const Kernel& of_kernel, const Problem& of_problem, const Level& level, Threads& threads)
-      : Plan(of_kernel, of_problem), level_(level), threads_(threads), scratch_bytes_(level.scratch_bytes(problem)) {
+  LevelPlan(const Kernel& of_kernel, const Problem& of_problem, const Level& level, Context& context)
+      : Plan(of_kernel, of_problem),
+        level_(level),
+        threads_(context.threads()),
+        scratch_bytes_(level.scratch_bytes(problem)) {
+    alone_ = kernel.predicted_seconds(problem, context) < least_seconds_for_threads;
     // In double, because an empty problem may have extents whose product overflows.
     const double stacked = static_cast<double>(problem.seq_q) * static_cast<double>(problem.group());
     by_rows_ = stacked <= level.few_rows;
@@ -64,7 +70,7 @@ class LevelPlan final : public Plan {
     const Tasks tasks(problem, args, rows_);
     const auto compute = by_rows_ ? level_.forward_rows : level_.forward_block;
     if (splits_ == 1) {
-      threads_.parallel_for(tasks.count(), [&](int64_t index) {
+      for_each(tasks.count(), [&](int64_t index) {
         Tasks::Task task;
         tasks.get(index, 0, 1, task);
         const auto scratch = threads_.scratch(scratch_bytes_);
@@ -75,14 +81,14 @@ class LevelPlan final : public Plan {
     const int64_t stride = rows_ * (problem.dim_v + partial_header);
     const auto memory = threads_.scratch(static_cast<size_t>(tasks.count() * splits_ * stride) * sizeof(double));
     auto* const partials = static_cast<double*>(memory.data());
-    threads_.parallel_for(tasks.count() * splits_, [&](int64_t index) {
+    for_each(tasks.count() * splits_, [&](int64_t index) {
       Tasks::Task task;
       tasks.get(index / splits_, index % splits_, splits_, task);
       task.block.partial = partials + index * stride;
       const auto scratch = threads_.scratch(scratch_bytes_);
       compute(call, task.block, scratch.data());
     });
-    threads_.parallel_for(tasks.count(), [&](int64_t index) {
+    for_each(tasks.count(), [&](int64_t index) {
       Tasks::Task task;
       tasks.get(index, 0, 1, task);
       level_.join(call, task.block, partials + index * splits_ * stride, splits_, stride);
@@ -90,21 +96,30 @@ class LevelPlan final : public Plan {
   }
 
   std::string describe() const override {
+    const int used_threads = alone_ ? 1 : threads_.size();
     return fmt::format("path: {} of at most {} rows, keys split {} ways\nthreads: {}\n", by_rows_ ? "rows" : "blocks",
-                       rows_, splits_, threads_.size());
+                       rows_, splits_, used_threads);
   }
 
  private:
+  template <typename Body>
+  void for_each(int64_t count, const Body& body) const {
+    if (!alone_) return threads_.parallel_for(count, body);
+    for (int64_t i = 0; i < count; ++i) body(i);
+  }
+
   const Level& level_;
   Threads& threads_;
   size_t scratch_bytes_;
+  bool alone_ = false;
   bool by_rows_ = false;
   int rows_ = 0;
   int64_t splits_ = 1;
 };
 
-// Measured once for the order of magnitude; only the order of the levels matters.
-constexpr double portable_flops_per_second = 8e9;
+// One core of a server of 2023, roughly. Only the order of the levels matters, and whether a problem is worth threads.
+constexpr double portable_flops_per_second = 25e9;
+constexpr double bytes_per_second = 15e9;
 
 class LevelKernel : public Kernel {
  public:
@@ -115,10 +130,11 @@ class LevelKernel : public Kernel {
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
   std::string refusal(const Problem&, const Context&) const override { return cpu::refusal(level_); }
   double predicted_seconds(const Problem& problem, const Context&) const override {
-    return 1e-6 + useful_flops(problem) / (portable_flops_per_second * speed_);
+    return 1e-6 + useful_flops(problem) / (portable_flops_per_second * speed_) +
+           compulsory_bytes(problem) / bytes_per_second;
   }
   std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const override {
-    return std::make_unique<LevelPlan>(*this, problem, level_, context.threads());
+    return std::make_unique<LevelPlan>(*this, problem, level_, context);
   }
 
  private:
@@ -134,12 +150,12 @@ const Registration<Portable> portable_registration;
 
 #if defined(__x86_64__)
 struct Avx2 final : LevelKernel {
-  Avx2() : LevelKernel(avx2_level, 6) {}
+  Avx2() : LevelKernel(avx2_level, 3) {}
 };
 const Registration<Avx2> avx2_registration;
 
 struct Avx512 final : LevelKernel {
-  Avx512() : LevelKernel(avx512_level, 8) {}
+  Avx512() : LevelKernel(avx512_level, 3.3) {}
 };
 const Registration<Avx512> avx512_registration;
 #endif

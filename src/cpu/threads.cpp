@@ -266,11 +266,13 @@ void Threads::parallel_for(int64_t count, const std::function<void(int64_t)>& bo
 Threads::Scratch Threads::scratch(size_t bytes) {
   {
     const std::lock_guard lock(blocks_mutex_);
-    const auto fits = [&](const Block& block) { return block.bytes >= bytes; };
-    const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(), fits);
-    if (found != blocks_.rend()) {
-      const Block block = *found;
-      *found = blocks_.back();
+    // The smallest that fits, so that large ones remain for those who need them.
+    auto best = blocks_.end();
+    for (auto block = blocks_.begin(); block != blocks_.end(); ++block)
+      if (block->bytes >= bytes && (best == blocks_.end() || block->bytes < best->bytes)) best = block;
+    if (best != blocks_.end()) {
+      const Block block = *best;
+      *best = blocks_.back();
       blocks_.pop_back();
       return {*this, block};
     }
@@ -279,19 +281,22 @@ Threads::Scratch Threads::scratch(size_t bytes) {
 }
 
 void Threads::give_back(Block block) noexcept {
-  // Enough for every thread to have its own, with some left for results between two loops.
-  const size_t kept = static_cast<size_t>(size_) + 4;
-  try {
-    const std::lock_guard lock(blocks_mutex_);
-    if (blocks_.size() < kept) {
-      blocks_.push_back(block);
-      return;
+  // One for every thread, and some for results between two loops. Very large ones are not kept.
+  const size_t most_blocks = static_cast<size_t>(size_) + 4;
+  constexpr size_t most_bytes = size_t{64} << 20;
+  if (block.bytes <= most_bytes) {
+    try {
+      const std::lock_guard lock(blocks_mutex_);
+      if (blocks_.size() < most_blocks) {
+        blocks_.push_back(block);
+        return;
+      }
+      // Larger blocks serve more calls.
+      const auto smaller = [](const Block& a, const Block& b) { return a.bytes < b.bytes; };
+      const auto smallest = std::min_element(blocks_.begin(), blocks_.end(), smaller);
+      if (smallest->bytes < block.bytes) std::swap(*smallest, block);
+    } catch (...) {  // no memory for the list
     }
-    // Larger blocks serve more calls.
-    const auto smallest = std::min_element(blocks_.begin(), blocks_.end(),
-                                           [](const Block& a, const Block& b) { return a.bytes < b.bytes; });
-    if (smallest->bytes < block.bytes) std::swap(*smallest, block);
-  } catch (...) {  // no memory for the list
   }
   ::operator delete(block.data, std::align_val_t{64});
 }

@@ -124,9 +124,10 @@ inline void load_bias(const Call& call, const Block& block, int64_t lane, int64_
   alignas(vector_bytes) float converted[width];
   for (int64_t i = 0; i < keys; i += width) {
     const int64_t count = smaller_of(width, keys - i);
-    uint16_t halves[width] = {};
-    for (int64_t j = 0; j < count; ++j) __builtin_memcpy(halves + j, from + (i + j) * step, 2);
-    store(converted, load_as_floats(reinterpret_cast<const char*>(halves), p.bias_dtype));
+    uint16_t gathered[width] = {};
+    for (int64_t j = 0; j < count; ++j) __builtin_memcpy(gathered + j, from + (i + j) * step, 2);
+    const Halves halves = load_bytes<Halves>(gathered);
+    store(converted, p.bias_dtype == Dtype::bf16 ? floats_from_bf16(halves) : floats_from_f16(halves));
     for (int64_t j = 0; j < count; ++j) to[(i + j) * pitch] = converted[j];
   }
 }

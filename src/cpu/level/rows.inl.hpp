@@ -157,21 +157,14 @@ T online_softmax_row(const Call& call, const float* x, int64_t keys, T* weights,
   float top = largest;
   for (int lane = 0; lane < width; ++lane) top = tops[lane] > top ? tops[lane] : top;
   const Floats reference = reference_of(splat(top));
-  const Exp2 change = exp2_parts(splat(largest) - reference, high, low);
-  const T factor = (T{1} + static_cast<T>(change.fraction[0])) * static_cast<T>(change.power[0]);
+  const T factor = exp2_of<T>(splat(largest) - reference, high, low).part[0][0];
   Vector<T> sum{};
   for (int64_t i = 0; i < keys; i += width) {
-    const Exp2 e = exp2_parts(load(x + i) - reference, high, low);
-    if constexpr (sizeof(T) == sizeof(float)) {
-      const Floats weight = exp2_of(e);
-      sum += weight;
-      store(weights + i, weight);
-    } else {
-      const Doubles low_half = (1.0 + low_doubles(e.fraction)) * low_doubles(e.power);
-      const Doubles high_half = (1.0 + high_doubles(e.fraction)) * high_doubles(e.power);
-      sum += low_half + high_half;
-      store(weights + i, low_half);
-      store(weights + i + double_width, high_half);
+    const Weights<T> weight = exp2_of<T>(load(x + i) - reference, high, low);
+    ATTUNE_UNROLL
+    for (int part = 0; part < static_cast<int>(sizeof(T) / sizeof(float)); ++part) {
+      sum += weight.part[part];
+      store(weights + i + part * lanes<T>, weight.part[part]);
     }
   }
   largest = top;

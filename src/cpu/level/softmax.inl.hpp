@@ -9,40 +9,64 @@ namespace {
 
 constexpr float float_infinity = __builtin_inff();
 
-// 2^t as power * (1 + fraction), t = x * (high + low); both 0 where 2^t < 2^-126. NaN stays NaN.
+// 2^t, t = x * (high + low), as power * (1 + fraction). Where `tiny` is set, 2^t < 2^-126 counts as 0, and the two
+// others mean nothing. NaN stays NaN.
 struct Exp2 {
   Floats fraction, power;
+  Ints tiny;
 };
 
 // Relative error of 1 + fraction: 2e-9 by the polynomial (minimax over [-0.5, 0.5] with the constant term held at 1),
-// and the rounding of fraction, which vanishes with t.
-inline Exp2 exp2_parts(Floats x, Floats high, Floats low) {
+// and the rounding of fraction, which vanishes with t. Without `use_low`, t is off by its rounding as well.
+template <bool use_low>
+Exp2 exp2_parts(Floats x, Floats high, Floats low) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the lowest bits; 127 more make it an exponent field.
   constexpr float rounder = 0x1.8p23f + 127;
   const Floats t = x * high;
   const Floats shifted = t + rounder;
   const Floats whole = shifted - rounder;
-  const Floats rest = multiply_add(x, low, multiply_add(x, high, -whole));
+  Floats rest = multiply_add(x, high, -whole);
+  if constexpr (use_low) rest = multiply_add(x, low, rest);
   Floats q = splat(1.5353417977e-04f);
   q = multiply_add(q, rest, splat(1.3398814335e-03f));
   q = multiply_add(q, rest, splat(9.6184367625e-03f));
   q = multiply_add(q, rest, splat(5.5503326146e-02f));
   q = multiply_add(q, rest, splat(2.4022647921e-01f));
   q = multiply_add(q, rest, splat(6.9314720279e-01f));
-  const Floats fraction = q * rest;
-  const Floats power = bits_as<Floats>(bits_as<Words>(shifted) << 23);
-  const auto tiny = t < -126.0f;
-  return {tiny ? Floats{} : fraction, tiny ? Floats{} : power};
+  return {q * rest, bits_as<Floats>(bits_as<Words>(shifted) << 23), t < -126.0f};
 }
 
-inline Floats exp2_of(const Exp2& e) { return multiply_add(e.fraction, e.power, e.power); }
+// 2^t per lane, as floats or, with the full precision of its parts, as doubles.
+template <typename T>
+struct Weights;
+template <>
+struct Weights<float> {
+  Floats part[1];
+};
+template <>
+struct Weights<double> {
+  Doubles part[2];
+};
+
+template <typename T>
+Weights<T> exp2_of(Floats x, Floats high, Floats low) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    const Exp2 e = exp2_parts<false>(x, high, low);
+    return {{e.tiny ? Floats{} : multiply_add(e.fraction, e.power, e.power)}};
+  } else {
+    const Exp2 e = exp2_parts<true>(x, high, low);
+    const Floats fraction = e.tiny ? Floats{} : e.fraction;
+    const Floats power = e.tiny ? Floats{} : e.power;
+    return {{(1.0 + low_doubles(fraction)) * low_doubles(power), (1.0 + high_doubles(fraction)) * high_doubles(power)}};
+  }
+}
 
 // tanh through expm1(-2|x|), which is accurate to a few units in the last place also near 0.
 inline Floats tanh_of(Floats x) {
   const Words sign = bits_as<Words>(x) & 0x80000000u;
   const Floats magnitude = bits_as<Floats>(bits_as<Words>(x) ^ sign);
   const Floats limited = magnitude > 40.0f ? splat(40.0f) : magnitude;
-  const Exp2 e = exp2_parts(limited, splat(-2.88539004e+00f), splat(-3.8519089e-08f));
+  const Exp2 e = exp2_parts<true>(limited, splat(-2.88539004e+00f), splat(-3.8519089e-08f));
   const Floats minus_expm1 = (1.0f - e.power) - e.fraction * e.power;
   const Floats result = minus_expm1 / (2.0f - minus_expm1);
   return bits_as<Floats>(bits_as<Words>(result) | sign);
@@ -85,39 +109,24 @@ void online_softmax(const Call& call, const float* x, int64_t keys, T* weights, 
   ATTUNE_UNROLL
   for (int v = 0; v < Vecs; ++v) {
     reference[v] = reference_of(top[v]);
-    const Exp2 e = exp2_parts(load(largest + v * width) - reference[v], high, low);
+    const Weights<T> factor = exp2_of<T>(load(largest + v * width) - reference[v], high, low);
     store(largest + v * width, top[v]);
-    if constexpr (parts == 1) {
-      const Floats factor = exp2_of(e);
-      total[v] = load(sums + v * width) * factor;
-      store(rescale + v * width, factor);
-    } else {
-      const Doubles factors[2] = {(1.0 + low_doubles(e.fraction)) * low_doubles(e.power),
-                                  (1.0 + high_doubles(e.fraction)) * high_doubles(e.power)};
-      ATTUNE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const int at = v * width + half * double_width;
-        total[v * 2 + half] = load(sums + at) * factors[half];
-        store(rescale + at, factors[half]);
-      }
+    ATTUNE_UNROLL
+    for (int i = 0; i < parts; ++i) {
+      const int at = v * width + i * lanes<T>;
+      total[v * parts + i] = load(sums + at) * factor.part[i];
+      store(rescale + at, factor.part[i]);
     }
   }
   for (int64_t k = 0; k < keys; ++k) {
     ATTUNE_UNROLL
     for (int v = 0; v < Vecs; ++v) {
       const int64_t at = k * rows + v * width;
-      const Exp2 e = exp2_parts(load(x + at) - reference[v], high, low);
-      if constexpr (parts == 1) {
-        const Floats weight = exp2_of(e);
-        total[v] += weight;
-        store(weights + at, weight);
-      } else {
-        const Doubles low_half = (1.0 + low_doubles(e.fraction)) * low_doubles(e.power);
-        const Doubles high_half = (1.0 + high_doubles(e.fraction)) * high_doubles(e.power);
-        total[v * 2] += low_half;
-        total[v * 2 + 1] += high_half;
-        store(weights + at, low_half);
-        store(weights + at + double_width, high_half);
+      const Weights<T> weight = exp2_of<T>(load(x + at) - reference[v], high, low);
+      ATTUNE_UNROLL
+      for (int i = 0; i < parts; ++i) {
+        total[v * parts + i] += weight.part[i];
+        store(weights + at + i * lanes<T>, weight.part[i]);
       }
     }
   }

@@ -90,16 +90,20 @@ T sum_of(Vector<T> v) {
   return sum;
 }
 
-#if defined(__AVX512F__)
-inline float sum_lanes(Floats v) { return _mm512_reduce_add_ps(v); }
-#elif defined(__AVX2__)
-inline float sum_lanes(Floats v) {
+#if defined(__AVX2__)
+inline float sum_lanes(__m256 v) {
   __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   half = _mm_add_ps(half, _mm_movehl_ps(half, half));
   return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 }
 #else
 inline float sum_lanes(Floats v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+#endif
+#if defined(__AVX512F__)
+// The forms with a mask, of ones, because GCC 12 warns about the undefined variable in its own forms without one.
+inline __m256 low_half(Floats v) { return _mm512_maskz_extractf32x8_ps(0xff, v, 0); }
+inline __m256 high_half(Floats v) { return _mm512_maskz_extractf32x8_ps(0xff, v, 1); }
+inline float sum_lanes(Floats v) { return sum_lanes(_mm256_add_ps(low_half(v), high_half(v))); }
 #endif
 
 // a * b + c, rounded once where the level has such an instruction.
@@ -116,8 +120,8 @@ inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return a * b + c;
 
 // The lower or upper half of the lanes as doubles.
 #if defined(__AVX512F__)
-inline Doubles low_doubles(Floats v) { return _mm512_cvtps_pd(_mm512_castps512_ps256(v)); }
-inline Doubles high_doubles(Floats v) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)); }
+inline Doubles low_doubles(Floats v) { return _mm512_maskz_cvtps_pd(0xff, low_half(v)); }
+inline Doubles high_doubles(Floats v) { return _mm512_maskz_cvtps_pd(0xff, high_half(v)); }
 #elif defined(__AVX2__)
 inline Doubles low_doubles(Floats v) { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
 inline Doubles high_doubles(Floats v) { return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)); }
@@ -137,9 +141,9 @@ inline Halves bf16_from_floats(Floats v) {
 }
 
 #if defined(__AVX512F__)
-inline Floats floats_from_f16(Halves h) { return _mm512_cvtph_ps(bits_as<__m256i>(h)); }
+inline Floats floats_from_f16(Halves h) { return _mm512_maskz_cvtph_ps(0xffff, bits_as<__m256i>(h)); }
 inline Halves f16_from_floats(Floats v) {
-  return bits_as<Halves>(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return bits_as<Halves>(_mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 #elif defined(__AVX2__)
 inline Floats floats_from_f16(Halves h) { return _mm256_cvtph_ps(bits_as<__m128i>(h)); }
