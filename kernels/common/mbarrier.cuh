@@ -5,7 +5,7 @@
 //
 // With ATTUNE_BOUNDED_WAITS defined, a wait that takes longer than ATTUNE_BOUNDED_WAIT_CYCLES prints its barrier's name
 // and traps: a barrier that never completes is a defect, and a hang says nothing about it. For debugging only: the call
-// makes wgmma wait for each product.
+// makes products wait for each other, and may keep registers from moving between warpgroups.
 #pragma once
 
 #include "kernels/common/types.cuh"

@@ -1,5 +1,6 @@
 // bar.sync and bar.arrive: hardware barriers 0..15 of a CTA. 0 is __syncthreads. `threads` counts both sides, and every
-// caller of one barrier gives the same number.
+// caller of one barrier gives the same number. Hardware has no polling form of the wait, so there is no bounded one: a
+// missed turn shows as an endless wait of others on an Mbarrier.
 #pragma once
 
 #include "kernels/common/types.cuh"
