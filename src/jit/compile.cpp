@@ -21,15 +21,6 @@ int number_before(std::string_view line, std::string_view unit) {
   return value;
 }
 
-// 7508 of "(C7508)", or 0.
-int advisory_code(std::string_view line) {
-  const size_t at = line.find("(C7");
-  if (at == std::string_view::npos) return 0;
-  int code = 0;
-  std::from_chars(line.data() + at + 2, line.data() + line.size(), code);
-  return code;
-}
-
 }  // namespace
 
 BuildReport read_log(std::string_view log) {
@@ -40,11 +31,12 @@ BuildReport read_log(std::string_view log) {
     report.stack_bytes += number_before(line, "bytes stack frame");
     report.spill_store_bytes += number_before(line, "bytes spill stores");
     report.spill_load_bytes += number_before(line, "bytes spill loads");
-    const int code = advisory_code(line);
-    if (code == 7508) report.ignored_setmaxnreg = true;
-    // 7519 only says that a warpgroup.arrive was put in for us.
-    if (code >= 7509 && code <= 7518) report.serialised_wgmma = true;
-    if (code >= 7508 && code <= 7518) report.warnings.push_back(line);
+    // By their words: each has several numbers, one for every cause.
+    const bool ignored = line.find("'setmaxnreg' ignored") != std::string::npos;
+    const bool serialised = line.find("instructions are serialized") != std::string::npos;
+    report.ignored_setmaxnreg |= ignored;
+    report.serialised_wgmma |= serialised;
+    if (ignored || serialised) report.warnings.push_back(line);
   }
   return report;
 }

@@ -15,8 +15,8 @@ struct BuildReport {
   int stack_bytes = 0;
   int spill_store_bytes = 0;
   int spill_load_bytes = 0;
-  bool ignored_setmaxnreg = false;    // C7508: roles would run with the registers of the launch
-  bool serialised_wgmma = false;      // C7510 to C7518: matrix instructions wait for each other, about half the speed
+  bool ignored_setmaxnreg = false;    // roles would run with the registers of the launch
+  bool serialised_wgmma = false;      // matrix instructions wait for each other, about half the speed
   std::vector<std::string> warnings;  // the lines that said so
 
   bool spills() const { return spill_store_bytes != 0 || spill_load_bytes != 0; }
