@@ -1,0 +1,10 @@
+# Writes OUTPUT, a C++ file with the text of FILES (a,b,...) under their paths relative to REPO.
+string(REPLACE "," ";" FILES "${FILES}")
+file(WRITE ${OUTPUT}.part "#include \"tests/ptx/harness.hpp\"\n\nconst attune::jit::SourceFile attune::ptx::test_sources[] = {\n")
+foreach(file IN LISTS FILES)
+  file(READ ${file} text)
+  file(RELATIVE_PATH path ${REPO} ${file})
+  file(APPEND ${OUTPUT}.part "    {\"${path}\", R\"attune_embedded(${text})attune_embedded\"},\n")
+endforeach()
+file(APPEND ${OUTPUT}.part "    {},\n};\n")
+file(RENAME ${OUTPUT}.part ${OUTPUT})
