@@ -8,14 +8,15 @@ namespace attune::device::test_cluster {
 
 enum class Operation : int32_t {
   ranks,
-  load,            // ld.shared::cluster
-  load_16_bytes,   //
-  store,           // st.shared::cluster, then the cluster barrier
-  store_16_bytes,  //
-  store_arrive,    // st.shared::cluster, then a remote arrive
-  async_store,     // st.async
-  async_16_bytes,  //
-  bulk_copy,       // by the copy engine
+  load,  // each CTA fetches its rows, between two cluster barriers
+  load_16_bytes,
+  store,  // each CTA writes to the others, then the cluster barrier
+  store_8_bytes,
+  store_16_bytes,
+  store_arrive,  // then an arrival on the other's barrier
+  async_store,   // st.async
+  async_16_bytes,
+  bulk_copy,  // by the copy engine
 };
 
 struct Variant {};
@@ -64,6 +65,11 @@ ATTUNE_DEVICE void exchange(Operation operation, SharedStorage& shared, int rank
         for (int i = t; i < row_words; i += threads)
           store_remote(target + 4 * i, __uint_as_float(shared.mine[peer][i]));
         break;
+      case Operation::store_8_bytes:
+        for (int i = 2 * t; i < row_words; i += 2 * threads)
+          store_remote(target + 4 * i, __uint_as_float(shared.mine[peer][i]),
+                       __uint_as_float(shared.mine[peer][i + 1]));
+        break;
       case Operation::store_16_bytes:
       case Operation::store_arrive:
         store_remote_16_bytes(target + 16 * t, quad);
@@ -111,6 +117,7 @@ ATTUNE_DEVICE void run(const Params& params) {
     case Operation::load:
     case Operation::load_16_bytes:
     case Operation::store:
+    case Operation::store_8_bytes:
     case Operation::store_16_bytes:
       cluster_sync();
       break;

@@ -46,6 +46,8 @@ std::string name_of(const testing::TestParamInfo<Operation>& info) {
       return "load_16_bytes";
     case Operation::store:
       return "store";
+    case Operation::store_8_bytes:
+      return "store_8_bytes";
     case Operation::store_16_bytes:
       return "store_16_bytes";
     case Operation::store_arrive:
@@ -64,8 +66,8 @@ std::string name_of(const testing::TestParamInfo<Operation>& info) {
 
 INSTANTIATE_TEST_SUITE_P(By, Cluster,
                          testing::Values(Operation::load, Operation::load_16_bytes, Operation::store,
-                                         Operation::store_16_bytes, Operation::store_arrive, Operation::async_store,
-                                         Operation::async_16_bytes, Operation::bulk_copy),
+                                         Operation::store_8_bytes, Operation::store_16_bytes, Operation::store_arrive,
+                                         Operation::async_store, Operation::async_16_bytes, Operation::bulk_copy),
                          name_of);
 
 }  // namespace

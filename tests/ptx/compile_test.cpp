@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <regex>
 #include <set>
 
 #include "jit/embedded.hpp"
@@ -26,6 +28,28 @@ TEST(PtxCompile, EveryTestKernelIsClean) {
   }
   for (const jit::SourceFile* file = test_sources; !file->path.empty(); ++file)
     EXPECT_TRUE(files.contains(file->path)) << file->path << " is in no unit";
+}
+
+// A name counts as used where it is followed by arguments, or by template arguments.
+TEST(PtxCompile, EveryInstructionIsTested) {
+  std::string wrappers, tests;
+  for (const jit::EmbeddedFile* file = jit::embedded_files; file->path != nullptr; ++file)
+    if (std::string_view(file->path).starts_with("kernels/common/") && std::strstr(file->text, "asm") != nullptr)
+      wrappers += jit::without_comments(file->text);
+  for (const jit::SourceFile* file = test_sources; !file->path.empty(); ++file)
+    tests += jit::without_comments(file->text);
+  const auto uses = [](const std::string& text, const std::string& name) {
+    const std::regex use("\\b" + name + "(<[^>]*>)?\\(");
+    return std::distance(std::sregex_iterator(text.begin(), text.end(), use), {});
+  };
+  const std::regex definition("ATTUNE_DEVICE [a-z0-9_]+ ([a-z0-9_]+)\\(");
+  int found = 0;
+  for (std::sregex_iterator match(wrappers.begin(), wrappers.end(), definition), end; match != end; ++match, ++found) {
+    const std::string name = (*match)[1];
+    // Or it is a part of another: try_wait of wait.
+    EXPECT_TRUE(uses(tests, name) > 0 || uses(wrappers, name) > 1) << name;
+  }
+  EXPECT_GT(found, 50);
 }
 
 TEST(PtxCompile, BoundedWaitsCarryTheirNames) {

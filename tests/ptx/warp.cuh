@@ -20,7 +20,7 @@ enum class Operation : int32_t {
   quad_transpose,
   quad_reduce,
   pack,
-  exp2_log2,
+  approximations,
   elect,
   divide,
   cp_async,
@@ -139,14 +139,15 @@ ATTUNE_DEVICE void run(const Params& params) {
     case Operation::pack:
       for (int i = lane; i < params.count; i += 32) {
         const float low = __uint_as_float(params.in[2 * i]), high = __uint_as_float(params.in[2 * i + 1]);
-        params.out[2 * i] = pack<Dtype::f16>(low, high);
-        params.out[2 * i + 1] = pack<Dtype::bf16>(low, high);
+        store_8_bytes(params.out + 2 * i, pack<Dtype::f16>(low, high), pack<Dtype::bf16>(low, high));
       }
       return;
-    case Operation::exp2_log2:
+    case Operation::approximations:
       for (int i = lane; i < params.count; i += 32) {
-        params.out[2 * i] = __float_as_uint(exp2_approx(__uint_as_float(params.in[2 * i])));
-        params.out[2 * i + 1] = __float_as_uint(log2_approx(__uint_as_float(params.in[2 * i + 1])));
+        const float x = __uint_as_float(params.in[2 * i]), y = __uint_as_float(params.in[2 * i + 1]);
+        params.out[3 * i] = __float_as_uint(exp2_approx(x));
+        params.out[3 * i + 1] = __float_as_uint(log2_approx(y));
+        params.out[3 * i + 2] = __float_as_uint(reciprocal_approx(y));
       }
       return;
     case Operation::elect:

@@ -167,34 +167,55 @@ TEST_F(Warp, PackRoundsToNearestEven) {
   }
 }
 
-TEST_F(Warp, Exp2AndLog2AreNearlyExact) {
-  std::vector<float> exponents, arguments;
+// In pairs: 2^x of the first; log2 and 1 / y of the second.
+struct Approximated {
+  float exp2, log2, reciprocal;
+};
+
+class Approximations : public Warp {
+ protected:
+  std::vector<Approximated> run(const std::vector<std::pair<float, float>>& arguments) {
+    Words in;
+    for (const auto& [x, y] : arguments) {
+      in.push_back(std::bit_cast<uint32_t>(x));
+      in.push_back(std::bit_cast<uint32_t>(y));
+    }
+    const Words out = Warp::run(Operation::approximations, in, 3 * arguments.size(), arguments.size());
+    std::vector<Approximated> results;
+    for (size_t i = 0; i < out.size(); i += 3)
+      results.push_back(
+          {std::bit_cast<float>(out[i]), std::bit_cast<float>(out[i + 1]), std::bit_cast<float>(out[i + 2])});
+    return results;
+  }
+};
+
+TEST_F(Approximations, AreNearlyExact) {
+  std::vector<std::pair<float, float>> arguments;
   for (int i = 0; i < 2000; ++i) {
-    exponents.push_back(static_cast<float>(i) * -0.0613f + 1.5f);
-    arguments.push_back(std::exp2(static_cast<float>(i) * 0.0613f - 60.1f));
+    const float step = static_cast<float>(i) * 0.0613f;
+    arguments.emplace_back(1.5f - step, std::exp2(step - 60.1f));
   }
-  Words in;
-  for (size_t i = 0; i < exponents.size(); ++i) {
-    in.push_back(std::bit_cast<uint32_t>(exponents[i]));
-    in.push_back(std::bit_cast<uint32_t>(arguments[i]));
+  const std::vector<Approximated> results = run(arguments);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const double x = arguments[i].first, y = arguments[i].second;
+    EXPECT_NEAR(results[i].exp2 / std::exp2(x), 1, 0x1p-21) << x;
+    EXPECT_NEAR(results[i].log2, std::log2(y), 0x1p-21 * std::max(1.0, std::abs(std::log2(y)))) << y;
+    EXPECT_NEAR(results[i].reciprocal * y, 1, 0x1p-22) << y;
   }
-  const Words out = run(Operation::exp2_log2, in, in.size(), exponents.size());
-  for (size_t i = 0; i < exponents.size(); ++i) {
-    const double power = std::exp2(double{exponents[i]}), logarithm = std::log2(double{arguments[i]});
-    EXPECT_NEAR(std::bit_cast<float>(out[2 * i]) / power, 1, 0x1p-22) << exponents[i];
-    EXPECT_NEAR(std::bit_cast<float>(out[2 * i + 1]), logarithm, 0x1p-21 * std::max(1.0, std::abs(logarithm)))
-        << arguments[i];
-  }
-  // What the softmax leans on.
+}
+
+// What the softmax leans on.
+TEST_F(Approximations, AreExactAtTheEnds) {
   const float infinity = std::numeric_limits<float>::infinity();
-  const Words ends = run(Operation::exp2_log2,
-                         {std::bit_cast<uint32_t>(-infinity), std::bit_cast<uint32_t>(0.f),
-                          std::bit_cast<uint32_t>(0.f), std::bit_cast<uint32_t>(1.f)},
-                         4, 2);
-  EXPECT_EQ(std::bit_cast<float>(ends[0]), 0.f);
-  EXPECT_EQ(std::bit_cast<float>(ends[1]), -infinity);
-  EXPECT_EQ(std::bit_cast<float>(ends[2]), 1.f);
-  EXPECT_EQ(std::bit_cast<float>(ends[3]), 0.f);
+  const std::vector<Approximated> results = run({{-infinity, 0.f}, {0.f, 1.f}, {-200.f, infinity}});
+  EXPECT_EQ(results[0].exp2, 0.f);
+  EXPECT_EQ(results[0].log2, -infinity);
+  EXPECT_EQ(results[0].reciprocal, infinity);
+  EXPECT_EQ(results[1].exp2, 1.f);
+  EXPECT_EQ(results[1].log2, 0.f);
+  EXPECT_EQ(results[1].reciprocal, 1.f);
+  EXPECT_EQ(results[2].exp2, 0.f);
+  EXPECT_EQ(results[2].reciprocal, 0.f);
 }
 
 TEST_F(Warp, ElectTakesOneLane) {
