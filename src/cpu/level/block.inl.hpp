@@ -35,14 +35,16 @@ class Arena {
   size_t used_ = 0;
 };
 
+constexpr int64_t row_pitch = max_head_dim + 16;  // of the temporary rows below
+
 // A register tile of rows and its state between chunks.
 template <typename T>
 struct Tile {
   int first = 0, count = 0, vecs = 0;
   int64_t begin = 0, end = 0;                // keys that some row sees
   int64_t common_begin = 0, common_end = 0;  // keys that every row sees
-  float* q = nullptr;                        // dim_qk x rows
-  T* out = nullptr;                          // dim_v, padded to strips, x rows
+  float* q = nullptr;                        // dim_qk, padded to fours, x rows
+  T* out = nullptr;                          // dim_v, padded to strips and fours, x rows
   float* largest = nullptr;
   T* sums = nullptr;
 };
@@ -55,25 +57,26 @@ struct Scratch {
   int64_t k_pitch = 0;
   T* v = nullptr;  // strips x chunk_keys x strip
   int64_t strips = 0;
-  float* x = nullptr;     // chunk_keys + key_step rows of tile_rows
-  T* weights = nullptr;   // chunk_keys x tile_rows; the same memory as x where the types agree
-  float* bias = nullptr;  // chunk_keys x tile_rows
-  T* rescale = nullptr;   // tile_rows
-  float* row = nullptr;
-  T* out_row = nullptr;
+  float* x = nullptr;       // chunk_keys + key_step rows of tile_rows
+  T* weights = nullptr;     // chunk_keys x tile_rows; the same memory as x where the types agree
+  float* bias = nullptr;    // chunk_keys x tile_rows
+  T* rescale = nullptr;     // tile_rows
+  float* q_rows = nullptr;  // 4 rows of row_pitch, on their way to Tile::q
+  T* out_rows = nullptr;    // 4 rows of row_pitch, on their way from Tile::out
 
   Scratch(const Problem& p, Arena& arena) {
     strips = round_up(p.dim_v, strip<T>) / strip<T>;
+    const int64_t written_strips = round_up(p.dim_v, width) / strip<T>;  // packing writes full vectors
     // Not a power of two, so that rows do not fall on the same cache sets.
     k_pitch = round_up(p.dim_qk, width) + 16;
     for (Tile<T>& tile : tiles) {
-      tile.q = arena.take<float>(p.dim_qk * tile_rows);
-      tile.out = arena.take<T>(strips * strip<T> * tile_rows);
+      tile.q = arena.take<float>(round_up(p.dim_qk, 4) * tile_rows);
+      tile.out = arena.take<T>(round_up(strips * strip<T>, 4) * tile_rows);
       tile.largest = arena.take<float>(tile_rows);
       tile.sums = arena.take<T>(tile_rows);
     }
     k = arena.take<float>((chunk_keys<T> + key_step) * k_pitch);
-    v = arena.take<T>(strips * chunk_keys<T> * strip<T>);
+    v = arena.take<T>(written_strips * chunk_keys<T> * strip<T>);
     x = arena.take<float>((chunk_keys<T> + key_step) * tile_rows);
     if constexpr (sizeof(T) == sizeof(float))
       weights = x;
@@ -81,34 +84,53 @@ struct Scratch {
       weights = arena.take<T>(chunk_keys<T> * tile_rows);
     if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(chunk_keys<T> * tile_rows);
     rescale = arena.take<T>(tile_rows);
-    row = arena.take<float>(max_head_dim);
-    out_row = arena.take<T>(max_head_dim);
+    q_rows = arena.take<float>(4 * row_pitch);
+    out_rows = arena.take<T>(4 * row_pitch);
   }
 };
 
 // Keys [from, from + keys) as float rows, then zero rows up to the next multiple of key_step.
 inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t keys, float* to, int64_t pitch) {
   const Problem& p = *call.problem;
-  for (int64_t i = 0; i < keys; ++i)
-    load_row(call.args->k, p.dtype, key_offset(p, p.k, block, from + i), p.dim_qk, to + i * pitch);
+  const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
+  with_dtype(p.dtype, [&]<Dtype dtype>() {
+    for (int64_t i = 0; i < keys; ++i)
+      for_each_vector<dtype>(k + i * p.k.row * size_of<dtype>, p.dim_qk,
+                             [&](int64_t d, Floats value) { store(to + i * pitch + d, value); });
+  });
   for (int64_t i = keys * pitch; i < (keys + key_step) * pitch; i += width) store(to + i, Floats{});
+}
+
+// A vector of one row of V, cut into strips.
+template <typename T>
+void store_strips(Floats value, T* to, int64_t strip_pitch) {
+  constexpr int strips = width / strip<T>;
+  alignas(vector_bytes) T elements[width];
+  if constexpr (sizeof(T) == sizeof(float)) {
+    store(elements, value);
+  } else {
+    store(elements, low_doubles(value));
+    store(elements + double_width, high_doubles(value));
+  }
+  ATTUNE_UNROLL
+  for (int i = 0; i < strips; ++i)
+    __builtin_memcpy(to + i * strip_pitch, elements + i * strip<T>, strip<T> * sizeof(T));
 }
 
 // Values of keys [from, from + keys) in strips. True if all are finite.
 template <typename T>
 bool pack_v(const Call& call, const Block& block, int64_t from, int64_t keys, Scratch<T>& scratch) {
   const Problem& p = *call.problem;
-  const int64_t padded = scratch.strips * strip<T>;
-  for (int64_t j = p.dim_v; j < padded; ++j) scratch.row[j] = 0;
+  constexpr int64_t strip_pitch = chunk_keys<T> * strip<T>;
+  const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
   Floats not_finite{};
-  for (int64_t i = 0; i < keys; ++i) {
-    not_finite += load_row(call.args->v, p.dtype, key_offset(p, p.v, block, from + i), p.dim_v, scratch.row);
-    T* to = scratch.v + i * strip<T>;
-    for (int64_t j = 0; j < padded; j += strip<T>, to += chunk_keys<T> * strip<T>) {
-      ATTUNE_UNROLL
-      for (int c = 0; c < strip<T>; ++c) to[c] = scratch.row[j + c];
-    }
-  }
+  with_dtype(p.dtype, [&]<Dtype dtype>() {
+    for (int64_t i = 0; i < keys; ++i)
+      for_each_vector<dtype>(v + i * p.v.row * size_of<dtype>, p.dim_v, [&](int64_t column, Floats value) {
+        not_finite += value * 0.0f;
+        store_strips(value, scratch.v + column / strip<T> * strip_pitch + i * strip<T>, strip_pitch);
+      });
+  });
   return sum_of<float>(not_finite) == 0;
 }
 
@@ -131,9 +153,19 @@ void begin_tile(const Call& call, const Block& block, int first, int count, Scra
     tile.begin = smaller_of(tile.begin, range.begin);
     tile.end = larger_of(tile.end, range.end);
   }
+  static_assert(width % 4 == 0);
+  for (int lane = 0; lane < rows; lane += 4) {
+    for (int i = 0; i < 4; ++i) {
+      float* row = scratch.q_rows + i * row_pitch;
+      if (lane + i < count)
+        load_q_row(call, block, first + lane + i, row);
+      else
+        for (int64_t d = 0; d < p.dim_qk; d += width) store(row + d, Floats{});
+    }
+    for (int64_t d = 0; d < p.dim_qk; d += 4)
+      transpose_4x4(scratch.q_rows + d, row_pitch, tile.q + d * rows + lane, rows);
+  }
   for (int lane = 0; lane < rows; ++lane) {
-    if (lane < count) load_q_row(call, block, first + lane, scratch.row);
-    for (int64_t d = 0; d < p.dim_qk; ++d) tile.q[d * rows + lane] = lane < count ? scratch.row[d] : 0.0f;
     tile.largest[lane] = -float_infinity;
     tile.sums[lane] = 0;
   }
@@ -213,9 +245,19 @@ void with_vecs(int count, F&& f) {
 template <typename T>
 void end_tile(const Call& call, const Block& block, Scratch<T>& scratch, const Tile<T>& tile) {
   const int rows = tile.vecs * width;
-  for (int lane = 0; lane < tile.count; ++lane) {
-    for (int64_t j = 0; j < call.problem->dim_v; ++j) scratch.out_row[j] = tile.out[j * rows + lane];
-    finish_row(call, block, tile.first + lane, scratch.out_row, tile.largest[lane], tile.sums[lane]);
+  for (int lane = 0; lane < tile.count; lane += 4) {
+    for (int64_t j = 0; j < call.problem->dim_v; j += 4) {
+      if constexpr (sizeof(T) == sizeof(float)) {
+        transpose_4x4(tile.out + j * rows + lane, rows, scratch.out_rows + j, row_pitch);
+      } else {
+        for (int64_t i = 0; i < 4; ++i)
+          for (int64_t column = j; column < j + 4; ++column)
+            scratch.out_rows[i * row_pitch + column] = tile.out[column * rows + lane + i];
+      }
+    }
+    for (int i = 0; i < 4 && lane + i < tile.count; ++i)
+      finish_row(call, block, tile.first + lane + i, scratch.out_rows + i * row_pitch, tile.largest[lane + i],
+                 tile.sums[lane + i]);
   }
 }
 

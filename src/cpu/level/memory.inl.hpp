@@ -17,45 +17,44 @@ inline const char* element(const void* data, Dtype dtype, int64_t index) {
   return static_cast<const char*>(data) + index * (dtype == Dtype::f32 ? 4 : 2);
 }
 
+template <Dtype dtype>
+constexpr int64_t size_of = dtype == Dtype::f32 ? 4 : 2;
+
 // A vector of elements at `from`.
-inline Floats load_as_floats(const char* from, Dtype dtype) {
-  if (dtype == Dtype::f32) return load_bytes<Floats>(from);
-  const Halves halves = load_bytes<Halves>(from);
-  return dtype == Dtype::bf16 ? floats_from_bf16(halves) : floats_from_f16(halves);
+template <Dtype dtype>
+Floats load_as_floats(const char* from) {
+  if constexpr (dtype == Dtype::f32) return load_bytes<Floats>(from);
+  if constexpr (dtype == Dtype::bf16) return floats_from_bf16(load_bytes<Halves>(from));
+  if constexpr (dtype == Dtype::f16) return floats_from_f16(load_bytes<Halves>(from));
 }
 
 // The first `count` < width elements at `from`, then zeros.
-inline Floats load_as_floats(const char* from, Dtype dtype, int64_t count) {
+template <Dtype dtype>
+Floats load_as_floats(const char* from, int64_t count) {
   alignas(vector_bytes) char padded[vector_bytes] = {};
-  __builtin_memcpy(padded, from, static_cast<size_t>(count) * (dtype == Dtype::f32 ? 4 : 2));
-  return load_as_floats(padded, dtype);
+  __builtin_memcpy(padded, from, static_cast<size_t>(count * size_of<dtype>));
+  return load_as_floats<dtype>(padded);
 }
 
-// `count` elements to floats, zero-padded to full vectors. Returns a vector that is 0 unless one was infinite or NaN.
-inline Floats load_row(const void* data, Dtype dtype, int64_t first, int64_t count, float* to) {
-  Floats not_finite{};
-  const int64_t whole = count / width * width;
-  const int64_t step = width * (dtype == Dtype::f32 ? 4 : 2);
-  const char* from = element(data, dtype, first);
-  const auto convert = [&](auto convert_one) {
-    for (int64_t i = 0; i < whole; i += width, from += step) {
-      const Floats value = convert_one(from);
-      not_finite += value * 0.0f;
-      store(to + i, value);
-    }
-  };
-  if (dtype == Dtype::f32)
-    convert([](const char* at) { return load_bytes<Floats>(at); });
-  else if (dtype == Dtype::bf16)
-    convert([](const char* at) { return floats_from_bf16(load_bytes<Halves>(at)); });
-  else
-    convert([](const char* at) { return floats_from_f16(load_bytes<Halves>(at)); });
-  if (whole < count) {
-    const Floats value = load_as_floats(from, dtype, count - whole);
-    not_finite += value * 0.0f;
-    store(to + whole, value);
+// use(i, elements i to i + width) over `count` elements, the last vector padded with zeros.
+template <Dtype dtype, typename Use>
+void for_each_vector(const char* from, int64_t count, const Use& use) {
+  int64_t i = 0;
+  for (; i + width <= count; i += width) use(i, load_as_floats<dtype>(from + i * size_of<dtype>));
+  if (i < count) use(i, load_as_floats<dtype>(from + i * size_of<dtype>, count - i));
+}
+
+// Calls f with the dtype as a compile-time constant.
+template <typename F>
+void with_dtype(Dtype dtype, const F& f) {
+  switch (dtype) {
+    case Dtype::f16:
+      return f.template operator()<Dtype::f16>();
+    case Dtype::bf16:
+      return f.template operator()<Dtype::bf16>();
+    case Dtype::f32:
+      return f.template operator()<Dtype::f32>();
   }
-  return not_finite;
 }
 
 // `count` floats to elements of dtype; `from` is readable up to full vectors.
@@ -102,9 +101,10 @@ inline void load_q_row(const Call& call, const Block& block, int64_t lane, float
   const StackedRow at = stacked_row(call, block, lane);
   const int64_t padded = round_up(p.dim_qk, width);
   if (at.row < block.seq_q && call.q_factor != 0) {
-    load_row(call.args->q, p.dtype, q_offset(p, p.q, block, at), p.dim_qk, to);
-    if (call.q_factor < 0)
-      for (int64_t d = 0; d < padded; d += width) store(to + d, -load(to + d));
+    const char* from = element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
+    with_dtype(p.dtype, [&]<Dtype dtype>() {
+      for_each_vector<dtype>(from, p.dim_qk, [&](int64_t d, Floats value) { store(to + d, value * call.q_factor); });
+    });
   } else {
     for (int64_t d = 0; d < padded; d += width) store(to + d, Floats{});
   }

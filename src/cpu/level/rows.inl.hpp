@@ -12,8 +12,6 @@ namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
 constexpr int few_rows = width / 2;
-template <Dtype dtype>
-constexpr int64_t size_of = dtype == Dtype::f32 ? 4 : 2;
 // Accumulators of the second product.
 constexpr int row_accumulators = vector_bytes == 64 ? 16 : 8;
 
@@ -57,12 +55,12 @@ void row_scores(const Call& call, const Block& block, int64_t from, int64_t keys
     if (i + prefetched_keys < keys) prefetch(k + prefetched_keys * step, p.dim_qk * size_of<dtype>);
     Floats sum[R] = {};
     for (int64_t d = 0; d < whole; d += width) {
-      const Floats key = load_as_floats(k + d * size_of<dtype>, dtype);
+      const Floats key = load_as_floats<dtype>(k + d * size_of<dtype>);
       ATTUNE_UNROLL
       for (int r = 0; r < R; ++r) sum[r] = multiply_add(key, load(q + r * q_pitch + d), sum[r]);
     }
     if (whole < p.dim_qk) {
-      const Floats key = load_as_floats(k + whole * size_of<dtype>, dtype, p.dim_qk - whole);
+      const Floats key = load_as_floats<dtype>(k + whole * size_of<dtype>, p.dim_qk - whole);
       ATTUNE_UNROLL
       for (int r = 0; r < R; ++r) sum[r] = multiply_add(key, load(q + r * q_pitch + whole), sum[r]);
     }
@@ -75,21 +73,20 @@ void row_scores(const Call& call, const Block& block, int64_t from, int64_t keys
 template <Dtype dtype, typename T, int R, int Columns, bool skip_zeros>
 void row_values(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t column, const T* weights,
                 const T* rescale, T* out, int64_t out_pitch) {
-  constexpr int parts = static_cast<int>(sizeof(T) / sizeof(float));
   const Problem& p = *call.problem;
   const int64_t tail = p.dim_v - column - (Columns - 1) * width;  // elements of the last vector, if fewer than width
   const int64_t step = p.v.row * size_of<dtype>;
-  Vector<T> sum[R][Columns * parts] = {};
+  Vector<T> sum[R][Columns * parts<T>] = {};
   for (int64_t i = 0; i < keys; ++i) {
     const char* v = element(call.args->v, dtype, key_offset(p, p.v, block, from + i) + column);
     if (i + prefetched_keys < keys) prefetch(v + prefetched_keys * step, Columns * width * size_of<dtype>);
-    Vector<T> value[Columns * parts];
+    Vector<T> value[Columns * parts<T>];
     ATTUNE_UNROLL
     for (int c = 0; c < Columns; ++c) {
       const char* at = v + c * width * size_of<dtype>;
       const Floats loaded =
-          c + 1 < Columns || tail >= width ? load_as_floats(at, dtype) : load_as_floats(at, dtype, tail);
-      if constexpr (parts == 1) {
+          c + 1 < Columns || tail >= width ? load_as_floats<dtype>(at) : load_as_floats<dtype>(at, tail);
+      if constexpr (parts<T> == 1) {
         value[c] = loaded;
       } else {
         value[c * 2] = low_doubles(loaded);
@@ -100,7 +97,7 @@ void row_values(const Call& call, const Block& block, int64_t from, int64_t keys
     for (int r = 0; r < R; ++r) {
       const Vector<T> weight = splat(weights[r * key_alignment + i]);
       ATTUNE_UNROLL
-      for (int c = 0; c < Columns * parts; ++c) {
+      for (int c = 0; c < Columns * parts<T>; ++c) {
         Vector<T> seen = value[c];
         if constexpr (skip_zeros) seen = weight == T{0} ? Vector<T>{} : seen;
         sum[r][c] = multiply_add(weight, seen, sum[r][c]);
@@ -111,7 +108,7 @@ void row_values(const Call& call, const Block& block, int64_t from, int64_t keys
   for (int r = 0; r < R; ++r) {
     const Vector<T> factor = splat(rescale[r]);
     ATTUNE_UNROLL
-    for (int c = 0; c < Columns * parts; ++c) {
+    for (int c = 0; c < Columns * parts<T>; ++c) {
       T* at = out + r * out_pitch + column + c * lanes<T>;
       store(at, multiply_add(load(at), factor, sum[r][c]));
     }
@@ -121,7 +118,7 @@ void row_values(const Call& call, const Block& block, int64_t from, int64_t keys
 template <Dtype dtype, typename T, int R, bool skip_zeros>
 void row_values_all(const Call& call, const Block& block, int64_t from, int64_t keys, const T* weights,
                     const T* rescale, T* out, int64_t out_pitch) {
-  constexpr int columns = row_accumulators / R / static_cast<int>(sizeof(T) / sizeof(float));
+  constexpr int columns = row_accumulators / R / parts<T>;
   int64_t column = 0;
   for (; column + columns * width <= out_pitch; column += columns * width)
     row_values<dtype, T, R, columns, skip_zeros>(call, block, from, keys, column, weights, rescale, out, out_pitch);
@@ -162,7 +159,7 @@ T online_softmax_row(const Call& call, const float* x, int64_t keys, T* weights,
   for (int64_t i = 0; i < keys; i += width) {
     const Weights<T> weight = exp2_of<T>(load(x + i) - reference, high, low);
     ATTUNE_UNROLL
-    for (int part = 0; part < static_cast<int>(sizeof(T) / sizeof(float)); ++part) {
+    for (int part = 0; part < parts<T>; ++part) {
       sum += weight.part[part];
       store(weights + i + part * lanes<T>, weight.part[part]);
     }
@@ -230,14 +227,12 @@ void forward_rows_of(const Call& call, const Block& block, void* scratch) {
 }
 
 inline void forward_rows(const Call& call, const Block& block, void* scratch) {
-  switch (call.problem->dtype) {
-    case Dtype::f16:
-      return forward_rows_of<Dtype::f16, float>(call, block, scratch);
-    case Dtype::bf16:
-      return forward_rows_of<Dtype::bf16, float>(call, block, scratch);
-    case Dtype::f32:
-      return forward_rows_of<Dtype::f32, double>(call, block, scratch);
-  }
+  with_dtype(call.problem->dtype, [&]<Dtype dtype>() {
+    if constexpr (dtype == Dtype::f32)
+      forward_rows_of<dtype, double>(call, block, scratch);
+    else
+      forward_rows_of<dtype, float>(call, block, scratch);
+  });
 }
 
 template <typename T>

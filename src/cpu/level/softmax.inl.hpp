@@ -90,48 +90,64 @@ inline void finish_scores(const Call& call, float* x, const float* bias, int64_t
 // The weights of a row relative to `largest`, or to 0 where no key was seen yet: then -inf stays -inf.
 inline Floats reference_of(Floats largest) { return largest == -float_infinity ? Floats{} : largest; }
 
-// One step of the online softmax for columns of a (keys x Vecs * width) block: x becomes weights relative to the new
-// largest x, written to `weights` as T; `rescale` receives what the sums so far must be multiplied by.
-template <typename T, int Vecs>
-void online_softmax(const Call& call, const float* x, int64_t keys, T* weights, float* largest, T* sums, T* rescale) {
-  constexpr int rows = Vecs * width;
-  constexpr int parts = static_cast<int>(sizeof(T) / sizeof(float));  // vectors of T per vector of floats
-  const Floats high = splat(call.exp2_high);
-  const Floats low = splat(call.exp2_low);
-  Floats top[Vecs], reference[Vecs];
-  Vector<T> total[Vecs * parts];
-  ATTUNE_UNROLL
-  for (int v = 0; v < Vecs; ++v) top[v] = load(largest + v * width);
+// Raises the largest x of each column of a (keys x Vecs * width) block.
+template <int Vecs>
+void raise_largest(const float* x, int64_t keys, Floats (&largest)[Vecs]) {
   for (int64_t k = 0; k < keys; ++k) {
     ATTUNE_UNROLL
-    for (int v = 0; v < Vecs; ++v) top[v] = larger(load(x + k * rows + v * width), top[v]);
+    for (int v = 0; v < Vecs; ++v) largest[v] = larger(load(x + (k * Vecs + v) * width), largest[v]);
   }
-  ATTUNE_UNROLL
-  for (int v = 0; v < Vecs; ++v) {
-    reference[v] = reference_of(top[v]);
-    const Weights<T> factor = exp2_of<T>(load(largest + v * width) - reference[v], high, low);
-    store(largest + v * width, top[v]);
-    ATTUNE_UNROLL
-    for (int i = 0; i < parts; ++i) {
-      const int at = v * width + i * lanes<T>;
-      total[v * parts + i] = load(sums + at) * factor.part[i];
-      store(rescale + at, factor.part[i]);
-    }
-  }
+}
+
+// How many vectors of T hold a vector of floats.
+template <typename T>
+constexpr int parts = static_cast<int>(sizeof(T) / sizeof(float));
+
+// Weights of a block relative to the column's reference; adds them to the column's total. weights may be x.
+template <typename T, int Vecs>
+void weigh(const Call& call, const float* x, int64_t keys, const Floats (&reference)[Vecs], T* weights,
+           Vector<T> (&total)[Vecs * parts<T>]) {
+  const Floats high = splat(call.exp2_high);
+  const Floats low = splat(call.exp2_low);
   for (int64_t k = 0; k < keys; ++k) {
     ATTUNE_UNROLL
     for (int v = 0; v < Vecs; ++v) {
-      const int64_t at = k * rows + v * width;
+      const int64_t at = (k * Vecs + v) * width;
       const Weights<T> weight = exp2_of<T>(load(x + at) - reference[v], high, low);
       ATTUNE_UNROLL
-      for (int i = 0; i < parts; ++i) {
-        total[v * parts + i] += weight.part[i];
+      for (int i = 0; i < parts<T>; ++i) {
+        total[v * parts<T> + i] += weight.part[i];
         store(weights + at + i * lanes<T>, weight.part[i]);
       }
     }
   }
+}
+
+// One step of the online softmax for the columns of a block: x becomes weights relative to the new largest x, and
+// `rescale` what the sums so far must be multiplied by.
+template <typename T, int Vecs>
+void online_softmax(const Call& call, const float* x, int64_t keys, T* weights, float* largest, T* sums, T* rescale) {
+  Floats top[Vecs], reference[Vecs];
+  Vector<T> total[Vecs * parts<T>];
   ATTUNE_UNROLL
-  for (int v = 0; v < Vecs * parts; ++v) store(sums + v * lanes<T>, total[v]);
+  for (int v = 0; v < Vecs; ++v) top[v] = load(largest + v * width);
+  raise_largest(x, keys, top);
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs; ++v) {
+    reference[v] = reference_of(top[v]);
+    const Weights<T> factor =
+        exp2_of<T>(load(largest + v * width) - reference[v], splat(call.exp2_high), splat(call.exp2_low));
+    store(largest + v * width, top[v]);
+    ATTUNE_UNROLL
+    for (int i = 0; i < parts<T>; ++i) {
+      const int at = v * width + i * lanes<T>;
+      total[v * parts<T> + i] = load(sums + at) * factor.part[i];
+      store(rescale + at, factor.part[i]);
+    }
+  }
+  weigh<T>(call, x, keys, reference, weights, total);
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs * parts<T>; ++v) store(sums + v * lanes<T>, total[v]);
 }
 
 }  // namespace

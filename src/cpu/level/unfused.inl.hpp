@@ -28,25 +28,27 @@ void unfused_scores_as(const Call& call, const Block& block, int64_t seq_k, cons
 template <int Vecs>
 void unfused_softmax_as(const Call& call, int64_t seq_k, const UnfusedTile& state) {
   constexpr int rows = Vecs * width;
-  alignas(vector_bytes) float sums[rows] = {};
-  alignas(vector_bytes) float rescale[rows];
-  for (int lane = 0; lane < rows; ++lane) {
-    state.largest[lane] = -float_infinity;
-    state.sums[lane] = 0;
+  Floats top[Vecs], reference[Vecs];
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs; ++v) top[v] = splat(-float_infinity);
+  raise_largest(state.scores, seq_k, top);
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs; ++v) {
+    reference[v] = reference_of(top[v]);
+    store(state.largest + v * width, top[v]);
   }
-  for (int64_t k = 0; k < seq_k; ++k)
-    for (int v = 0; v < rows; v += width)
-      store(state.largest + v, larger(load(state.scores + k * rows + v), load(state.largest + v)));
+  for (int lane = 0; lane < rows; ++lane) state.sums[lane] = 0;
   for (int64_t from = 0; from < seq_k; from += chunk_keys<float>) {
     float* x = state.scores + from * rows;
     const int64_t keys = smaller_of(chunk_keys<float>, seq_k - from);
-    for (int lane = 0; lane < rows; ++lane) sums[lane] = 0;
-    online_softmax<float, Vecs>(call, x, keys, x, state.largest, sums, rescale);
+    Floats total[Vecs] = {};
+    weigh<float>(call, x, keys, reference, x, total);
     if (call.problem->dtype == Dtype::f32) {
       for (int64_t i = 0; i < keys * rows; i += rows)
         for (int lane = 0; lane < rows; ++lane) state.sums[lane] += static_cast<double>(x[i + lane]);
     } else {
-      for (int lane = 0; lane < rows; ++lane) state.sums[lane] += static_cast<double>(sums[lane]);
+      for (int lane = 0; lane < rows; ++lane)
+        state.sums[lane] += static_cast<double>(total[lane / width][lane % width]);
     }
   }
 }

@@ -130,6 +130,19 @@ inline Doubles low_doubles(Floats v) { return Doubles{v[0], v[1]}; }
 inline Doubles high_doubles(Floats v) { return Doubles{v[2], v[3]}; }
 #endif
 
+// to[j][i] = from[i][j] for 4 x 4 floats.
+using Quad = float __attribute__((vector_size(16)));
+inline void transpose_4x4(const float* from, int64_t from_pitch, float* to, int64_t to_pitch) {
+  const auto a = load_bytes<Quad>(from), b = load_bytes<Quad>(from + from_pitch);
+  const auto c = load_bytes<Quad>(from + 2 * from_pitch), d = load_bytes<Quad>(from + 3 * from_pitch);
+  const Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  store_bytes<Quad>(to, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
+  store_bytes<Quad>(to + to_pitch, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
+  store_bytes<Quad>(to + 2 * to_pitch, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+  store_bytes<Quad>(to + 3 * to_pitch, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
+}
+
 // bf16 and fp16 to float and back, round to nearest even: the same values as core/convert.hpp.
 inline Floats floats_from_bf16(Halves h) { return bits_as<Floats>(__builtin_convertvector(h, Words) << 16); }
 
