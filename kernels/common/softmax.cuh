@@ -56,24 +56,36 @@ ATTUNE_DEVICE bool move_max(const float (&s)[columns / 2], float scale_log2, Row
   return moved;
 }
 
-// s becomes exp2(scale * s - max), and joins the sums. A row that has seen nothing gives zeros.
-template <int columns>
-ATTUNE_DEVICE void exponentiate(float (&s)[columns / 2], float scale_log2, RowState& rows) {
+// s becomes exp2(scale * s - max); its sums over this thread's columns. Only where some row may have seen nothing yet
+// must that be looked at: such a row gives zeros.
+template <int columns, bool maybe_empty>
+ATTUNE_DEVICE void exponentiate(float (&s)[columns / 2], float scale_log2, const RowState& rows,
+                                float (&block_sum)[2]) {
   float offset[2], sum[4] = {0, 0, 0, 0};
 #pragma unroll
-  for (int i = 0; i < 2; ++i) offset[i] = rows.max[i] == minus_infinity ? 0.f : rows.max[i] * scale_log2;
+  for (int i = 0; i < 2; ++i) {
+    offset[i] = rows.max[i] * scale_log2;
+    if (maybe_empty && rows.max[i] == minus_infinity) offset[i] = 0;
+  }
 #pragma unroll
   for (int j = 0; j < columns / 2; ++j) {
     s[j] = exp2_approx(s[j] * scale_log2 - offset[j / 2 % 2]);
     sum[j % 4] += s[j];
   }
-  rows.sum[0] += sum[0] + sum[1];
-  rows.sum[1] += sum[2] + sum[3];
+  block_sum[0] = sum[0] + sum[1];
+  block_sum[1] = sum[2] + sum[3];
+}
+
+// O of a tile, in wgmma registers, after the maximum moved.
+template <int count>
+ATTUNE_DEVICE void shrink_rows(float (&o)[count], const float (&shrink)[2]) {
+#pragma unroll
+  for (int j = 0; j < count; ++j) o[j] *= shrink[j / 2 % 2];
 }
 
 // P as the A operand of the next product.
 template <Dtype dtype, int columns>
-ATTUNE_DEVICE void pack_rows(uint32_t (&p)[columns / 16][4], const float (&s)[columns / 2]) {
+ATTUNE_DEVICE void pack_rows(uint32_t (*p)[4], const float (&s)[columns / 2]) {
 #pragma unroll
   for (int j = 0; j < columns / 4; ++j) p[j / 4][j % 4] = pack<dtype>(s[2 * j], s[2 * j + 1]);
 }

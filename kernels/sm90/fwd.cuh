@@ -39,6 +39,7 @@
 #include "kernels/common/named_barrier.cuh"
 #include "kernels/common/quad.cuh"
 #include "kernels/common/registers.cuh"
+#include "kernels/common/softmax.cuh"
 #include "kernels/common/tma.cuh"
 #include "kernels/common/types.cuh"
 #include "kernels/common/wgmma.cuh"
@@ -191,8 +192,6 @@ ATTUNE_DEVICE void load_v(const Params& params, SharedStorage<variant, config>& 
   }
 }
 
-constexpr float minus_infinity = -1.0f / 0.0f;
-
 template <Variant variant, Config config>
 struct Consumer {
   static constexpr int dim = variant.dim;
@@ -211,8 +210,8 @@ struct Consumer {
   float s[block_n / 2];
   float o[dim / 2];
   uint32_t p[v_steps][4];
-  float row_max[2], row_sum[2];      // what P is relative to, unscaled; the sum of this thread's columns
-  float final_max[2], final_sum[2];  // of the tile whose last product is under way
+  RowState rows;
+  RowState finished;  // of the tile whose last product is under way
 
   Tile<variant, config> tile, pv_tile;
   int block;  // of the tile, counts down
@@ -239,13 +238,12 @@ struct Consumer {
 
   template <int columns>
   ATTUNE_DEVICE void issue_qk(int q_slot, int k_slot) {
-    auto& scores = reinterpret_cast<float(&)[columns / 2]>(s);
     const uint64_t a = k_major_descriptor(shared_address(shared.q[q_slot][warpgroup]));
     const uint64_t b = k_major_descriptor(shared_address(shared.k[k_slot]));
 #pragma unroll
     for (int step = 0; step < k_steps; ++step) {
       const int panel = step / 4, inside = step % 4 * 32 / 16;
-      Wgmma<columns>::template ss<variant.dtype, Major::k>(scores,
+      Wgmma<columns>::template ss<variant.dtype, Major::k>(scores<columns>(),
                                                            a + panel * panel_bytes(rows_per_warpgroup) / 16 + inside,
                                                            b + panel * panel_bytes(block_n) / 16 + inside, step != 0);
     }
@@ -263,87 +261,25 @@ struct Consumer {
     wgmma_commit();
   }
 
+  // The first `columns` scores of each row; the rest of s is not in use.
+  template <int columns>
+  ATTUNE_DEVICE auto& scores() {
+    return reinterpret_cast<float(&)[columns / 2]>(s);
+  }
+
   // Hides the keys past each row's limit.
   template <int columns>
   ATTUNE_DEVICE void mask() {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = tile.m * tile.rows + warpgroup * rows_per_warpgroup + warp * 16 + lane / 4 + 8 * i;
-      const int limit = (variant.causal ? min_of(params.seq_k, row + params.diagonal + 1) : params.seq_k) -
-                        block * block_n - lane % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < columns / 8; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-          if (8 * j + c >= limit) s[4 * j + 2 * i + c] = minus_infinity;
-      }
-    }
+    const int row = tile.m * tile.rows + warpgroup * rows_per_warpgroup + warp * 16 + lane / 4, start = block * block_n;
+    const int first = variant.causal ? min_of(params.seq_k, row + params.diagonal + 1) : params.seq_k;
+    const int second = variant.causal ? min_of(params.seq_k, row + params.diagonal + 9) : params.seq_k;
+    mask_columns<columns>(scores<columns>(), {first - start, second - start}, lane);
   }
   // Blocks of the tile that every row of this warpgroup sees whole.
   ATTUNE_DEVICE int unmasked_blocks() const {
     const int first_row = tile.m * tile.rows + warpgroup * rows_per_warpgroup;
     const int limit = variant.causal ? min_of(params.seq_k, first_row + params.diagonal + 1) : params.seq_k;
     return max_of(limit, 0) / block_n;
-  }
-
-  // Moves the maximum if a row outgrew it, and says by how much earlier results must shrink. P may reach 2^8 before
-  // that: the sums are float32 and keep the same reference, so nothing is lost, and most blocks leave O alone.
-  template <int columns>
-  ATTUNE_DEVICE bool move_max(float (&shrink)[2]) {
-    float fresh[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float m[4] = {s[2 * i], s[2 * i + 1], s[2 * i + 4], s[2 * i + 5]};
-#pragma unroll
-      for (int j = 2; j < columns / 8; j += 2) {
-        m[0] = fmaxf(m[0], s[4 * j + 2 * i]);
-        m[1] = fmaxf(m[1], s[4 * j + 2 * i + 1]);
-        m[2] = fmaxf(m[2], s[4 * j + 2 * i + 4]);
-        m[3] = fmaxf(m[3], s[4 * j + 2 * i + 5]);
-      }
-      fresh[i] = quad_max(fmaxf(fmaxf(m[0], m[1]), fmaxf(m[2], m[3])));
-    }
-    const float growth = fmaxf(fresh[0] - row_max[0], fresh[1] - row_max[1]) * params.scale_log2;
-    const bool moved = __any_sync(0xffffffffu, growth > 8.f);
-    if (moved) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float old = row_max[i];
-        row_max[i] = fmaxf(old, fresh[i]);
-        shrink[i] = old == minus_infinity ? 0.f : exp2_approx((old - row_max[i]) * params.scale_log2);
-        row_sum[i] *= shrink[i];
-      }
-    }
-    return moved;
-  }
-
-  // s becomes exp2(scale * s - max).
-  template <int columns, bool careful>
-  ATTUNE_DEVICE void exponentiate(float (&block_sum)[2]) {
-    float offset[2], sum[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      offset[i] = row_max[i] * params.scale_log2;
-      if (careful && row_max[i] == minus_infinity) offset[i] = 0;
-    }
-#pragma unroll
-    for (int j = 0; j < columns / 2; ++j) {
-      s[j] = exp2_approx(s[j] * params.scale_log2 - offset[j / 2 % 2]);
-      sum[j % 4] += s[j];
-    }
-    block_sum[0] = sum[0] + sum[1];
-    block_sum[1] = sum[2] + sum[3];
-  }
-
-  ATTUNE_DEVICE void shrink_o(const float (&shrink)[2]) {
-#pragma unroll
-    for (int j = 0; j < dim / 2; ++j) o[j] *= shrink[j / 2 % 2];
-  }
-
-  template <int columns>
-  ATTUNE_DEVICE void pack_p() {
-#pragma unroll
-    for (int j = 0; j < columns / 4; ++j) p[j / 4][j % 4] = pack<variant.dtype>(s[2 * j], s[2 * j + 1]);
   }
 
   // Normalises O of pv_tile and stores it with its LSE, straight from registers: four lanes that share a row exchange
@@ -354,13 +290,13 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = first_row + 8 * i;
-      const float sum = quad_sum(final_sum[i]);
+      const float sum = quad_sum(finished.sum[i]);
       const bool empty = sum == 0.f;
       const float inverse = reciprocal_approx(sum);
       if (row < params.seq_q && params.lse != nullptr && lane % 4 == 0) {
         constexpr float ln2 = 0.693147180559945f;
         params.lse[batch * params.lse_batch_stride + head * params.lse_head_stride + row * params.lse_row_stride] =
-            empty ? minus_infinity : (final_max[i] * params.scale_log2 + log2_approx(sum)) * ln2;
+            empty ? minus_infinity : (finished.max[i] * params.scale_log2 + log2_approx(sum)) * ln2;
       }
       auto* out = static_cast<uint16_t*>(params.o) + batch * params.o_batch_stride + head * params.o_head_stride +
                   row * params.o_row_stride + lane % 4 * 8;
@@ -416,25 +352,20 @@ struct Consumer {
     pass_turn(Turns::products);
 
     wgmma_wait<1>();
-    pin(reinterpret_cast<float(&)[columns / 2]>(s));
+    pin(scores<columns>());
     if (careful && config.q_slots == 1 && block == 0) arrive(shared.q_free[q.slot]);
     float shrink[2] = {1, 1}, block_sum[2];
     bool moved = false;
     if constexpr (careful) {
       if (first) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          final_max[i] = row_max[i];
-          final_sum[i] = row_sum[i];
-          row_max[i] = minus_infinity;
-          row_sum[i] = 0;
-        }
+        finished = rows;
+        rows = {};
       }
       if (block >= unmasked_blocks()) mask<columns>();
-      moved = move_max<columns>(shrink);
+      moved = move_max<columns>(scores<columns>(), params.scale_log2, rows, shrink);
     }
-    exponentiate<columns, careful>(block_sum);
-    pin(reinterpret_cast<float(&)[columns / 2]>(s));
+    exponentiate<columns, careful>(scores<columns>(), params.scale_log2, rows, block_sum);
+    pin(scores<columns>());
     // The branch of this wait also keeps the assembler from hoisting the next one above the exponentials.
     if (block > 0) shared.k_full[k.slot].wait(k.parity, "k_full");
 
@@ -448,20 +379,20 @@ struct Consumer {
       if (first) {
         if (pv_pending) store();
       } else if (moved) {
-        shrink_o(shrink);
+        shrink_rows(o, shrink);
       }
     } else {
       constexpr float limit = variant.dtype == Dtype::bf16 ? 65536.f : 16384.f;
       if (__any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit)) {
         recompute_scores(shared.q[q.slot][warpgroup][0], shared.k[k_slot][0]);
-        if (move_max<block_n>(shrink)) shrink_o(shrink);
-        exponentiate<block_n, false>(block_sum);
+        if (move_max<block_n>(s, params.scale_log2, rows, shrink)) shrink_rows(o, shrink);
+        exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
       }
     }
-    row_sum[0] += block_sum[0];
-    row_sum[1] += block_sum[1];
+    rows.sum[0] += block_sum[0];
+    rows.sum[1] += block_sum[1];
     arrive(shared.k_free[k_slot]);
-    pack_p<columns>();
+    pack_rows<variant.dtype, columns>(p, scores<columns>());
     pin(o);
     pv_pending = true;
     pv_first = first;
@@ -505,8 +436,6 @@ struct Consumer {
 
   ATTUNE_DEVICE void run() {
     if (config.turns != Turns::none && warpgroup == config.warpgroups - 1) barrier_arrive(1, 256);
-    row_max[0] = row_max[1] = minus_infinity;
-    row_sum[0] = row_sum[1] = 0;
 #pragma unroll
     for (int i = 0; i < v_steps; ++i)
 #pragma unroll
@@ -541,11 +470,7 @@ struct Consumer {
       issue_pv<block_n>();
     wgmma_wait<0>();
     pin(o);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      final_max[r] = row_max[r];
-      final_sum[r] = row_sum[r];
-    }
+    finished = rows;
     store();
   }
 };

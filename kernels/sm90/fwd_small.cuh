@@ -194,7 +194,10 @@ struct Consumer {
       if ((block_at(i) + 1) * block_n > every_row_sees) mask(block_at(i));
       float shrink[2] = {1, 1};
       const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
-      exponentiate<block_n>(s, params.scale_log2, rows);
+      float block_sum[2];
+      exponentiate<block_n, true>(s, params.scale_log2, rows, block_sum);
+      rows.sum[0] += block_sum[0];
+      rows.sum[1] += block_sum[1];
       pin(s);
       // Here, not where PV is issued: the branch keeps the assembler from hoisting the next wait above the
       // exponentials.
@@ -210,10 +213,7 @@ struct Consumer {
         }
         __syncwarp();
         pv.advance();
-        if (moved) {
-#pragma unroll
-          for (int j = 0; j < dim / 2; ++j) o[j] *= shrink[j / 2 % 2];
-        }
+        if (moved) shrink_rows(o, shrink);
       }
       pack_rows<variant.dtype, block_n>(p, s);
       pin(o);
