@@ -9,13 +9,13 @@ namespace {
 
 using namespace device::test_cluster;
 
-constexpr uint32_t grid_ctas = 2 * ctas;
+constexpr size_t grid_ctas = size_t{2} * ctas;
 
 class Cluster : public PtxTest, public testing::WithParamInterface<Operation> {
  protected:
   std::vector<uint32_t> run(Operation operation, size_t words) {
     const Buffer<uint32_t> out(words, 0xee);
-    launch(cluster_unit(), {grid_ctas, 1, 1}, Params{operation, out.pointer()});
+    launch(cluster_unit(), {static_cast<uint32_t>(grid_ctas), 1, 1}, Params{operation, out.pointer()});
     finish();
     return out.read();
   }
@@ -23,15 +23,15 @@ class Cluster : public PtxTest, public testing::WithParamInterface<Operation> {
 
 TEST_F(Cluster, RanksCountTheCtas) {
   const std::vector<uint32_t> out = run(Operation::ranks, 2 * grid_ctas);
-  for (uint32_t cta = 0; cta < grid_ctas; ++cta) {
+  for (size_t cta = 0; cta < grid_ctas; ++cta) {
     EXPECT_EQ(out[2 * cta], cta % ctas);
-    EXPECT_EQ(out[2 * cta + 1], uint32_t{ctas});
+    EXPECT_EQ(out[2 * cta + 1], size_t{ctas});
   }
 }
 
 TEST_P(Cluster, EveryCtaReceivesFromEveryOther) {
   std::vector<uint32_t> expected;
-  for (uint32_t cta = 0; cta < grid_ctas; ++cta)
+  for (size_t cta = 0; cta < grid_ctas; ++cta)
     for (int from = 0; from < ctas; ++from)
       for (int i = 0; i < row_words; ++i) expected.push_back(word(from, static_cast<int>(cta % ctas), i));
   for (int repeat = 0; repeat < 10; ++repeat)

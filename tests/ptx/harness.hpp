@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,7 +66,7 @@ class Buffer {
   }
   template <typename U = T>
   U* pointer() const {
-    return reinterpret_cast<U*>(static_cast<uintptr_t>(memory_));
+    return std::bit_cast<U*>(memory_);
   }
 
  private:

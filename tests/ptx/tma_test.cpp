@@ -33,7 +33,8 @@ gpu::TensorMapSpec spec_of(Swizzle swizzle, int box_rows) {
   gpu::TensorMapSpec spec;
   spec.rank = 5;
   spec.dims = {span / 2, tensor_rows, panels, heads, batches};
-  spec.stride_bytes = {heads * columns * 2, span, columns * 2, tensor_rows * heads * columns * 2};
+  const uint64_t head_bytes = uint64_t{2} * columns, row_bytes = heads * head_bytes;
+  spec.stride_bytes = {row_bytes, span, head_bytes, tensor_rows * row_bytes};
   spec.box = {span / 2, static_cast<uint32_t>(box_rows), panels, 1, 1};
   spec.dtype = Dtype::f16;
   spec.swizzle = static_cast<gpu::CUtensorMapSwizzle>(swizzle);
@@ -159,12 +160,13 @@ TEST_F(Tma, ReduceAddsFloats) {
   gpu::TensorMapSpec spec;
   spec.rank = 5;
   spec.dims = {32, tensor_rows, width / 32, 1, 1};
-  spec.stride_bytes = {width * 4, 32 * 4, tensor_rows * width * 4, tensor_rows * width * 4};
+  const uint64_t row_bytes = uint64_t{4} * width;
+  spec.stride_bytes = {row_bytes, 128, tensor_rows * row_bytes, tensor_rows * row_bytes};
   spec.box = {32, box_rows, width / 32, 1, 1};
   spec.dtype = Dtype::f32;
   ASSERT_EQ(gpu::tensor_map_refusal(spec), "");
 
-  std::vector<float> expected(tensor_rows * width), boxes;
+  std::vector<float> expected(size_t{tensor_rows} * width), boxes;
   std::iota(expected.begin(), expected.end(), 1.f);
   const Buffer<float> target(expected);
   for (int cta = 0; cta < ctas; ++cta)
@@ -185,7 +187,7 @@ TEST_F(Tma, ReduceAddsFloats) {
 }
 
 TEST_F(Tma, BulkCopies) {
-  std::vector<uint8_t> bytes(2 * 4096);
+  std::vector<uint8_t> bytes(8192);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 31 + i / 256);
   const Buffer<uint8_t> in(bytes), loaded(4096, 0xee), stored(bytes.size() + 16, 0xee);
   Params params{};
