@@ -16,7 +16,7 @@
 namespace attune::ptx {
 namespace {
 
-constexpr unsigned seconds_until_hung = 60;
+constexpr unsigned seconds_until_hung = 20;
 
 std::string text_of(const jit::DeviceUnit& unit, Waits waits) {
   const char* bound = "#define ATTUNE_BOUNDED_WAITS\n#define ATTUNE_BOUNDED_WAIT_CYCLES 200'000'000ll\n";
