@@ -1,0 +1,3 @@
+"""Attune: fused attention."""
+
+__version__ = "0.1.0"

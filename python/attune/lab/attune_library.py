@@ -1,0 +1,120 @@
+"""Attune through its C interface, as a contender."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_char_p, c_size_t, c_uint64, c_void_p
+
+from attune.lab import structs
+from attune.lab.contender import Bound, Contender
+from attune.lab.errors import Absent, LabError, NotHere
+from attune.lab.problem import Problem
+from attune.lab.tensors import Tensors, torch_dtype
+
+
+class AttuneLibrary:
+    def __init__(self, path: str):
+        try:
+            self.functions = structs.load(path, structs.ATTUNE_FUNCTIONS)
+        except (OSError, AttributeError) as error:
+            raise NotHere(f"libattune cannot be loaded: {error}") from error
+        version = self.functions.attune_abi_version()
+        if version < structs.ABI_VERSION:
+            raise NotHere(f"{path} has ABI version {version}; this host needs {structs.ABI_VERSION}")
+
+    def last_error(self) -> str:
+        return self.functions.attune_last_error().decode()
+
+
+def _strides(tensor) -> structs.Strides:
+    return structs.Strides(tensor.stride(0), tensor.stride(1), tensor.stride(2))
+
+
+def describe(problem: Problem, tensors: Tensors, output, device_index: int) -> structs.ForwardDesc:
+    p = problem
+    desc = structs.ForwardDesc(
+        struct_size=ctypes.sizeof(structs.ForwardDesc),
+        device_kind=structs.CUDA,
+        device_index=device_index,
+        dtype=structs.DTYPE[p.dtype],
+        bias_dtype=structs.DTYPE[p.dtype],
+        causal=structs.CAUSAL[p.causal],
+        batch=p.batch,
+        heads_q=p.heads_q,
+        heads_kv=p.heads_kv,
+        seq_q=p.seq_q,
+        seq_k=p.seq_k,
+        dim_qk=p.dim_qk,
+        dim_v=p.dim_v,
+        q=_strides(tensors.q),
+        k=_strides(tensors.k),
+        v=_strides(tensors.v),
+        o=_strides(output),
+    )
+    if p.scale is not None:
+        desc.features |= structs.FEATURE_SCALE
+        desc.scale = p.scale
+    if p.lse:
+        desc.features |= structs.FEATURE_LSE
+        desc.lse = structs.Strides(p.heads_q * p.seq_q, 1, p.seq_q)
+    return desc
+
+
+class AttuneContender(Contender):
+    """`kernel`: the one kernel it may use, or None for the library's own choice."""
+
+    def __init__(self, library: AttuneLibrary, kernel: str | None = None, device_index: int = 0):
+        self.name = kernel or "attune"
+        self._library = library
+        self._device_index = device_index
+        self._context = c_void_p()
+        options = structs.Options(
+            struct_size=ctypes.sizeof(structs.Options), kernel=kernel.encode() if kernel else None
+        )
+        if library.functions.attune_create(byref(options), byref(self._context)) != structs.OK:
+            raise LabError(library.last_error())
+
+    def close(self) -> None:
+        self._library.functions.attune_destroy(self._context)
+        self._context = c_void_p()
+
+    def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
+        p, functions = problem, self._library.functions
+        output = tensors.empty((p.batch, p.seq_q, p.heads_q, p.dim_v), torch_dtype(torch, p.dtype), p.heads_first)
+        desc = describe(p, tensors, output, self._device_index)
+        self._require(functions.attune_prepare(self._context, byref(desc)))
+        size = c_uint64()
+        self._require(functions.attune_workspace_bytes(self._context, byref(desc), byref(size)))
+        workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=tensors.device)
+        lse = torch.empty(p.batch, p.heads_q, p.seq_q, dtype=torch.float32, device=tensors.device) if p.lse else None
+        args = structs.ForwardArgs(
+            struct_size=ctypes.sizeof(structs.ForwardArgs),
+            q=tensors.q.data_ptr(),
+            k=tensors.k.data_ptr(),
+            v=tensors.v.data_ptr(),
+            o=output.data_ptr(),
+            lse=lse.data_ptr() if p.lse else None,
+            workspace=workspace.data_ptr(),
+            workspace_bytes=size.value,
+        )
+
+        def call(kept=workspace):  # the workspace lives as long as the call
+            stream = torch.cuda.current_stream().cuda_stream
+            if functions.attune_forward(self._context, byref(desc), byref(args), stream) != structs.OK:
+                raise LabError(f"attune_forward: {self._library.last_error()}")
+            return output
+
+        return Bound(call, lse=lse, facts=self._facts(desc))
+
+    def _require(self, status: int) -> None:
+        if status != structs.OK:
+            raise Absent(self._library.last_error())
+
+    def _facts(self, desc: structs.ForwardDesc) -> dict:
+        explain, length = self._library.functions.attune_explain, c_size_t()
+        self._require(explain(self._context, byref(desc), c_char_p(), 0, byref(length)))
+        text = ctypes.create_string_buffer(length.value + 1)
+        self._require(explain(self._context, byref(desc), text, length.value + 1, byref(length)))
+        lines = text.value.decode().splitlines()
+        kernel = next((line[len("kernel: ") :] for line in lines if line.startswith("kernel: ")), "?")
+        return {"kernel": kernel, "explain": "\n".join(lines)}

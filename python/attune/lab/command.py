@@ -1,0 +1,143 @@
+"""python3 -m attune.lab: the command line, and the run from the first problem to the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from attune.lab import problem as problems
+from attune.lab.attune_library import AttuneContender, AttuneLibrary
+from attune.lab.driver import Driver
+from attune.lab.engine import Engine, Session
+from attune.lab.errors import BadInput, LabError, NotHere
+from attune.lab.measure import Host, Outcome, measure
+from attune.lab.peers import PEERS, make_peers
+from attune.lab.recorded import Recorded
+from attune.lab.report import json_line, table
+
+_EXAMPLE = """\
+Every contender is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is timed.
+Usually started by `attune bench --peers`, which counts FLOPs and knows the sets.
+
+exit status: 0 all passed, 1 a check failed, 2 bad input, 3 not supported here
+
+example:
+  python3 -m attune.lab --engine build/libattune_lab_engine.so --library build/libattune.so \\
+      --peers cudnn,flash,default --json samples.jsonl 'fwd b4 h16/16 q4096 k4096 d128 bf16 causal-br'
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="python3 -m attune.lab",
+        description="Times Attune's kernels and the attentions torch can call, in the same rounds, on a GPU.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("problem", nargs="*", help="problems as text; none: lines of standard input, text or JSON")
+    p.add_argument("--engine", required=True, help="libattune_lab_engine.so")
+    p.add_argument("--library", required=True, help="libattune.so")
+    p.add_argument("--driver", default="libcuda.so.1", help="the CUDA driver's library")
+    p.add_argument(
+        "--peers", default="cudnn,flash", help=f"with commas: {', '.join(PEERS)}, or all (default: %(default)s)"
+    )
+    p.add_argument("--kernel", action="append", default=[], help="a kernel of Attune by name; may be given again")
+    p.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
+    p.add_argument("--rounds", type=int, help="of measurement")
+    p.add_argument("--samples", type=int, help="of each contender in each round")
+    p.add_argument("--budget", type=float, help="seconds per problem; lowers the samples")
+    p.add_argument("--seed", type=int, default=1, help="of data, order and placement (default: %(default)s)")
+    p.add_argument("--json", metavar="FILE", help="one object per line, with every sample")
+    p.add_argument("--recorded", metavar="FILE", help="recorded ratios: adds FA3 as derived from cuDNN's time today")
+    p.add_argument("--triton", metavar="FILE", help="Triton's tutorial 06-fused-attention.py, for the peer triton")
+    return p
+
+
+def _torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise NotHere(f"the peers need torch, which {sys.executable} cannot import: {error}") from error
+    if not torch.cuda.is_available():
+        raise NotHere("the peers need a GPU, and torch finds none")
+    return torch
+
+
+def _protocol(options) -> dict:
+    given = {"rounds": options.rounds, "samples": options.samples, "budget_seconds": options.budget}
+    return {"mode": "steady", "seed": options.seed, **{k: v for k, v in given.items() if v is not None}}
+
+
+def _problems(options) -> list[problems.Problem]:
+    found = problems.read_lines(options.problem or sys.stdin)
+    if not found:
+        raise BadInput("no problem was given")
+    return found
+
+
+def _head(host: Host) -> dict:
+    with Session(host.engine, host.protocol, host.device_index) as session:
+        environment = session.environment()
+    return {"environment": environment, "protocol": host.protocol, "torch": host.torch.__version__}
+
+
+class _ProgressLine:
+    """One line that is written over, for people only."""
+
+    def __init__(self, problem: str):
+        self._problem = problem
+        self._shown = sys.stderr.isatty()
+
+    def __call__(self, contender: str, done: float) -> None:
+        if self._shown:
+            print(f"\r\033[K{self._problem}, {contender}, {100 * done:.0f} %", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _status(outcomes: list[Outcome], kernels: list[str]) -> int:
+    if any(name in outcome.wrong for outcome in outcomes for name in kernels):
+        return 1
+    return 3 if any(name in outcome.absent for outcome in outcomes for name in kernels) else 0
+
+
+def run(options) -> int:
+    asked = _problems(options)
+    recorded = Recorded(options.recorded) if options.recorded else None
+    peers = make_peers([name for name in options.peers.split(",") if name], options)
+    torch = _torch()
+    torch.cuda.set_device(options.device)
+    engine, driver, library = Engine(options.engine), Driver(options.driver), AttuneLibrary(options.library)
+    device = torch.device("cuda", options.device)
+    host = Host(torch, engine, driver, _protocol(options), device, options.device, options.seed)
+    outcomes = []
+    with ExitStack() as stack:
+        lines = stack.enter_context(Path(options.json).open("w")) if options.json else None
+        kernels = [AttuneContender(library, name, options.device) for name in dict.fromkeys(options.kernel or [None])]
+        for kernel in kernels:
+            stack.callback(kernel.close)
+        if lines:
+            print(json.dumps(_head(host)), file=lines, flush=True)
+        for problem in asked:
+            progress = _ProgressLine(problem.text)
+            outcomes.append(measure(host, problem, kernels, peers, progress))
+            progress.clear()
+            if lines:
+                print(json.dumps(json_line(outcomes[-1], recorded)), file=lines, flush=True)
+        names = [kernel.name for kernel in kernels]
+    print(table(outcomes, [peer.name for peer in peers], recorded), end="")
+    return _status(outcomes, names)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        return run(options)
+    except LabError as error:
+        print(f"attune.lab: {error}", file=sys.stderr)
+        return error.status

@@ -1,0 +1,99 @@
+"""The measuring engine: a session to which graphs are added, and that returns measurement and analysis."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from ctypes import byref, c_char_p, c_void_p
+from typing import Callable
+
+from attune.lab.errors import LabError, NotHere
+from attune.lab.structs import ENGINE_FUNCTIONS, ENGINE_VERSION, ROLE_CONTENDER, ROLE_TWIN, Capture, LabGraph, load
+from attune.lab.structs import Progress as ProgressFunction
+
+
+class Engine:
+    def __init__(self, path: str):
+        try:
+            self.library = load(path, ENGINE_FUNCTIONS)
+        except (OSError, AttributeError) as error:
+            raise NotHere(f"the measuring engine cannot be loaded: {error}") from error
+        version = self.library.attune_lab_engine_version()
+        if version != ENGINE_VERSION:
+            raise NotHere(f"{path} has version {version} of the engine's interface; this host knows {ENGINE_VERSION}")
+
+    def require(self, status: int) -> None:
+        if status != 0:
+            raise LabError(self.library.attune_lab_last_error().decode())
+
+
+class Session:
+    """Use as a context manager. `protocol`: the fields that differ from the defaults."""
+
+    def __init__(self, engine: Engine, protocol: dict, device: int = 0):
+        self._engine = engine
+        self._library = engine.library
+        self._session = c_void_p()
+        self._kept = []  # what C points to
+        self._error: BaseException | None = None
+        engine.require(
+            self._library.attune_lab_session_create(json.dumps(protocol).encode(), device, byref(self._session))
+        )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._library.attune_lab_session_destroy(self._session)
+        self._session = c_void_p()
+
+    def add(self, name: str, capture: Callable[[int, int], int], facts: dict | None = None, twin: bool = False) -> None:
+        """`capture(calls, seed)` returns a CUgraphExec. The first one added is the baseline, `twin` its second copy."""
+
+        def guarded(_user, calls, seed):
+            try:
+                return capture(calls, seed)
+            except BaseException as error:  # nothing may fly through C
+                self._error = error
+                return None
+
+        graph = LabGraph(
+            struct_size=ctypes.sizeof(LabGraph),
+            role=ROLE_TWIN if twin else ROLE_CONTENDER,
+            name=name.encode(),
+            facts_json=json.dumps(facts or {}).encode(),
+            capture=Capture(guarded),
+        )
+        self._kept.append(graph)
+        self._engine.require(self._library.attune_lab_add_graph(self._session, byref(graph)))
+
+    def run(self, progress: Callable[[str, float], None] = lambda contender, done: None) -> dict:
+        def guarded(_user, contender, done):
+            try:
+                progress(contender.decode(), done)
+                return 0
+            except BaseException as error:
+                self._error = error
+                return 1
+
+        text = c_char_p()
+        status = self._library.attune_lab_run(self._session, ProgressFunction(guarded), None, byref(text))
+        if status != 0 and self._error is not None:
+            raise self._error
+        self._engine.require(status)
+        return json.loads(text.value)
+
+    def environment(self) -> dict:
+        text = c_char_p()
+        self._engine.require(self._library.attune_lab_environment(self._session, byref(text)))
+        return json.loads(text.value)
+
+    def analyse(self, measurement: dict, baseline: str) -> dict:
+        """The analysis with another baseline. Its twin was a copy of the first baseline, and stays out."""
+        contenders = [c for c in measurement["contenders"] if c["role"] != "twin"]
+        contenders.sort(key=lambda c: c["name"] != baseline)
+        contenders = [dict(c, role="contender" if index else "baseline") for index, c in enumerate(contenders)]
+        text = c_char_p()
+        changed = json.dumps(dict(measurement, contenders=contenders)).encode()
+        self._engine.require(self._library.attune_lab_analyse(self._session, changed, byref(text)))
+        return json.loads(text.value)

@@ -1,0 +1,26 @@
+"""What can go wrong, and the exit status of each."""
+
+
+class LabError(Exception):
+    """Ends the run; the text is one sentence for the reader."""
+
+    status = 1
+
+
+class BadInput(LabError):
+    status = 2
+
+
+class NotHere(LabError):
+    """Something the run needs is not on this machine."""
+
+    status = 3
+
+
+class Absent(Exception):
+    """A contender that cannot take part, and why. The others go on."""
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,245 @@
+/* Doubles of the measuring engine, of libattune and of the CUDA driver in one library, for tests of the Python host on
+ * a machine without a GPU. "Device memory" is host memory, a graph counts its launches, and the engine knows the time
+ * of each contender by its name. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attune/attune.h"
+#include "lab/measure/engine_c_api.h"
+
+/* ---- CUDA driver ---- */
+
+typedef struct fake_graph {
+  size_t nodes;
+  int programmatic; /* edges of that type; the fake captures one where there are edges */
+} fake_graph;
+typedef struct edge_data {
+  unsigned char from_port, to_port, type, reserved[5];
+} edge_data;
+
+static fake_graph* capturing;
+static int executables;
+
+void* fake_capture_begin(void) { return capturing = calloc(1, sizeof *capturing); }
+void fake_capture_end(void) {
+  if (capturing->nodes > 1) capturing->programmatic = 1;
+  capturing = NULL;
+}
+void fake_launch(void) {
+  if (capturing != NULL) ++capturing->nodes;
+}
+
+int cuGraphGetNodes(fake_graph* graph, void** nodes, size_t* count) {
+  if (nodes != NULL) return 1;
+  *count = graph->nodes;
+  return 0;
+}
+int cuGraphGetEdges_v2(fake_graph* graph, void** from, void** to, edge_data* data, size_t* count) {
+  *count = graph->nodes - 1;
+  for (size_t i = 0; from != NULL && i < *count; ++i) {
+    from[i] = (void*)(getenv("FAKE_FORK") != NULL ? 1 : i + 1);
+    to[i] = (void*)(i + 2);
+    memset(&data[i], 0, sizeof data[i]);
+    data[i].type = (int)i < graph->programmatic;
+  }
+  return 0;
+}
+int cuGraphRemoveDependencies_v2(fake_graph* graph, void** from, void** to, const edge_data* data, size_t count) {
+  (void)from, (void)to;
+  for (size_t i = 0; i < count; ++i) graph->programmatic -= data[i].type;
+  return 0;
+}
+int cuGraphAddDependencies_v2(fake_graph* graph, void** from, void** to, const edge_data* data, size_t count) {
+  (void)from, (void)to;
+  for (size_t i = 0; i < count; ++i) graph->programmatic += data[i].type;
+  return 0;
+}
+int cuGraphInstantiateWithFlags(fake_graph** executable, const fake_graph* graph, unsigned long long flags) {
+  (void)flags;
+  *executable = malloc(sizeof **executable);
+  **executable = *graph;
+  ++executables;
+  return 0;
+}
+int cuGraphExecDestroy(fake_graph* executable) {
+  free(executable);
+  --executables;
+  return 0;
+}
+
+/* ---- libattune: f32 attention, and by name a kernel that is wrong ---- */
+
+struct attune_context {
+  char kernel[64];
+};
+static const char* attune_error = "";
+
+attune_status attune_create(const attune_options* options, attune_context** context) {
+  *context = calloc(1, sizeof **context);
+  snprintf((*context)->kernel, sizeof(*context)->kernel, "%s", options->kernel ? options->kernel : "fake/choice");
+  return ATTUNE_OK;
+}
+void attune_destroy(attune_context* context) { free(context); }
+attune_status attune_prepare(attune_context* context, const attune_forward_desc* desc) {
+  (void)context;
+  attune_error = "no kernel here takes head dimension 7";
+  return desc->dim_qk == 7 ? ATTUNE_UNSUPPORTED : ATTUNE_OK;
+}
+attune_status attune_workspace_bytes(attune_context* context, const attune_forward_desc* desc, uint64_t* bytes) {
+  (void)context, (void)desc;
+  *bytes = 64;
+  return ATTUNE_OK;
+}
+attune_status attune_explain(attune_context* context, const attune_forward_desc* desc, char* buffer, size_t capacity,
+                             size_t* length) {
+  (void)desc;
+  *length = (size_t)snprintf(buffer, capacity, "problem: fake\nkernel: %s\nwhy: fake\n", context->kernel);
+  return ATTUNE_OK;
+}
+static const float* row_of(const void* base, attune_strides strides, int64_t batch, int64_t row, int64_t head) {
+  return (const float*)base + batch * strides.batch + row * strides.row + head * strides.head;
+}
+static void attend(const attune_forward_desc* d, const attune_forward_args* a, int64_t batch, int64_t row, int64_t head,
+                   double factor) {
+  const int64_t kv_head = head / (d->heads_q / d->heads_kv);
+  const double scale = d->features & ATTUNE_SCALE ? d->scale : 1 / sqrt((double)d->dim_qk);
+  int64_t keys = d->seq_k;
+  if (d->causal == ATTUNE_CAUSAL_TOP_LEFT && row + 1 < keys) keys = row + 1;
+  if (d->causal == ATTUNE_CAUSAL_BOTTOM_RIGHT) keys = row + 1 + d->seq_k - d->seq_q;
+  double total = 0, sums[512] = {0};
+  const float* q = row_of(a->q, d->q, batch, row, head);
+  for (int64_t key = 0; key < keys; ++key) {
+    const float *k = row_of(a->k, d->k, batch, key, kv_head), *v = row_of(a->v, d->v, batch, key, kv_head);
+    double score = 0;
+    for (int64_t i = 0; i < d->dim_qk; ++i) score += (double)q[i] * k[i];
+    const double weight = exp(score * scale);
+    total += weight;
+    for (int64_t i = 0; i < d->dim_v; ++i) sums[i] += weight * v[i];
+  }
+  float* o = (float*)row_of(a->o, d->o, batch, row, head);
+  for (int64_t i = 0; i < d->dim_v; ++i) o[i] = keys > 0 ? (float)(factor * sums[i] / total) : 0;
+  if (d->features & ATTUNE_LSE) *(float*)row_of(a->lse, d->lse, batch, row, head) = (float)log(total);
+}
+attune_status attune_forward(attune_context* context, const attune_forward_desc* desc, const attune_forward_args* args,
+                             void* stream) {
+  attune_error = "not called on the stream of the fake, or without its workspace";
+  if ((capturing != NULL && stream != (void*)77) || args->workspace_bytes != 64) return ATTUNE_INVALID_ARGUMENT;
+  const double factor = strcmp(context->kernel, "fake/wrong") == 0 ? 1.001 : 1;
+  for (int64_t batch = 0; batch < desc->batch; ++batch)
+    for (int64_t head = 0; head < desc->heads_q; ++head)
+      for (int64_t row = 0; row < desc->seq_q; ++row) attend(desc, args, batch, row, head, factor);
+  fake_launch();
+  return ATTUNE_OK;
+}
+const char* attune_last_error(void) { return attune_error; }
+uint32_t attune_abi_version(void) { return ATTUNE_ABI_VERSION; }
+
+/* ---- the engine ---- */
+
+enum { most_graphs = 16, text_size = 1 << 16 };
+struct attune_lab_session {
+  attune_lab_graph graphs[most_graphs];
+  char names[most_graphs][64];
+  int count;
+  char result[text_size], analysis[text_size / 2];
+};
+static char engine_error[256];
+
+static int failed(const char* text) {
+  snprintf(engine_error, sizeof engine_error, "%s", text);
+  return 1;
+}
+static double seconds_of(const char* name) {
+  const char* names[] = {"attune", "fake/other", "cudnn", "flash"};
+  const double microseconds[] = {10, 11, 12, 8};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+    if (strcmp(name, names[i]) == 0) return microseconds[i] * 1e-6;
+  return 30e-6;
+}
+static const char* verdict_of(double ratio) { return ratio < 1 ? "faster" : ratio > 1 ? "slower" : "same"; }
+
+static void analyse(char* text, char names[][64], int count, int twin) {
+  const double baseline = seconds_of(names[0]);
+  char* end = text + sprintf(text, "{\"contenders\": [");
+  for (int i = 0; i < count; ++i) {
+    const double s = seconds_of(names[i]);
+    end += sprintf(end, "%s{\"name\": \"%s\", \"seconds\": %g, \"interval\": [%g, %g]}", i ? ", " : "", names[i], s,
+                   s * 0.99, s * 1.01);
+  }
+  end += sprintf(end, "], \"comparisons\": [");
+  for (int i = 1, first = 1; i < count; ++i) {
+    if (i == twin) continue;
+    const double ratio = seconds_of(names[i]) / baseline;
+    end += sprintf(end, "%s{\"name\": \"%s\", \"ratio\": %g, \"interval\": [%g, %g], \"verdict\": \"%s\"}",
+                   first ? "" : ", ", names[i], ratio, ratio * 0.99, ratio * 1.01, verdict_of(ratio));
+    first = 0;
+  }
+  sprintf(end, "], \"noise_floor\": {\"fit\": %s, \"fitness\": \"two copies of the baseline differ\"}}",
+          getenv("FAKE_UNFIT") != NULL ? "false" : "true");
+}
+
+int32_t attune_lab_session_create(const char* protocol_json, int32_t device_index, attune_lab_session** session) {
+  if (strstr(protocol_json, "\"rounds\": 0") != NULL) return failed("protocol: rounds is 0");
+  if (strstr(protocol_json, "\"mode\": \"steady\"") == NULL || device_index != 0)
+    return failed("not what the tests ask");
+  *session = calloc(1, sizeof **session);
+  return 0;
+}
+void attune_lab_session_destroy(attune_lab_session* session) {
+  if (executables != 0) fprintf(stderr, "%d graphs were not destroyed\n", executables);
+  free(session);
+}
+int32_t attune_lab_add_graph(attune_lab_session* session, const attune_lab_graph* graph) {
+  if (graph->struct_size != sizeof *graph) return failed("struct_size");
+  if ((graph->role == ATTUNE_LAB_TWIN) != (session->count == 1)) return failed("the second one is the twin");
+  session->graphs[session->count] = *graph;
+  snprintf(session->names[session->count++], 64, "%s%s", graph->name, graph->role == ATTUNE_LAB_TWIN ? " (A/A)" : "");
+  return 0;
+}
+static int captures_well(attune_lab_session* session, int calls, uint64_t seed) {
+  for (int i = 0; i < session->count; ++i) {
+    const fake_graph* graph = session->graphs[i].capture(session->graphs[i].user, calls, seed);
+    if (graph == NULL) return !failed("capturing failed");
+    if (graph->nodes != (size_t)calls || graph->programmatic != 0) return !failed("a graph of other calls or edges");
+  }
+  return 1;
+}
+int32_t attune_lab_run(attune_lab_session* session, attune_lab_progress progress, void* user,
+                       const char** result_json) {
+  const uint64_t seeds[] = {0xfedcba9876543210u, 2};
+  if (!captures_well(session, 2, seeds[0]) || !captures_well(session, 5, seeds[0])) return 1;
+  if (progress(user, "fake", 0.5) != 0) return failed("ended by the progress function");
+  if (!captures_well(session, 5, seeds[1])) return 1;
+  char* end = session->result + sprintf(session->result, "{\"measurement\": {\"protocol\": {}, \"contenders\": [");
+  for (int i = 0; i < session->count; ++i)
+    end += sprintf(end, "%s{\"name\": \"%s\", \"role\": \"%s\", \"seconds\": [[%g]]}", i ? ", " : "", session->names[i],
+                   i == 0   ? "baseline"
+                   : i == 1 ? "twin"
+                            : "contender",
+                   seconds_of(session->graphs[i].name));
+  analyse(session->analysis, session->names, session->count, 1);
+  sprintf(end, "]}, \"analysis\": %s}", session->analysis);
+  *result_json = session->result;
+  return 0;
+}
+int32_t attune_lab_environment(attune_lab_session* session, const char** facts_json) {
+  (void)session;
+  *facts_json = "{\"processor\": \"fake\"}";
+  return 0;
+}
+int32_t attune_lab_analyse(attune_lab_session* session, const char* measurement_json, const char** analysis_json) {
+  char names[most_graphs][64];
+  int count = 0;
+  if (strstr(measurement_json, "twin") != NULL) return failed("a twin of another baseline");
+  for (const char* at = measurement_json; (at = strstr(at, "\"name\": \"")) != NULL; ++count) {
+    at += strlen("\"name\": \"");
+    snprintf(names[count], 64, "%.*s", (int)strcspn(at, "\""), at);
+  }
+  analyse(session->analysis, names, count, -1);
+  *analysis_json = session->analysis;
+  return 0;
+}
+const char* attune_lab_last_error(void) { return engine_error; }
+uint32_t attune_lab_engine_version(void) { return ATTUNE_LAB_ENGINE_VERSION; }

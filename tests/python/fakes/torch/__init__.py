@@ -1,0 +1,42 @@
+"""A double of torch: tensors in host memory and the few functions the lab calls. f32 problems of a few elements."""
+
+from contextlib import contextmanager
+
+from . import cuda, nn, tensor
+
+__version__ = "0.fake"
+__all__ = ["cuda", "nn"]
+float16, bfloat16 = tensor.float16, tensor.bfloat16
+float32, float64, int32, uint8 = tensor.float32, tensor.float64, tensor.int32, tensor.uint8
+
+
+class Generator:
+    def __init__(self, device):
+        self.device = device
+
+    def manual_seed(self, seed):
+        self.seed = seed
+
+
+def device(kind, index):
+    return f"{kind}:{index}"
+
+
+@contextmanager
+def no_grad():
+    yield
+
+
+def empty(*shape, dtype, device=None):
+    if len(shape) == 1 and isinstance(shape[0], tuple):
+        shape = shape[0]
+    return tensor.Tensor.contiguous_of(shape, dtype)
+
+
+def arange(begin, end, device):
+    values = [float(i) for i in range(begin, end)]
+    return tensor.Tensor.contiguous_of((end - begin,), float64).fill(values)
+
+
+def _fused_sdp_choice(q, k, v, is_causal=False, scale=None, enable_gqa=False):
+    return 3

@@ -1,0 +1,2 @@
+from . import attention as attention
+from . import functional as functional

@@ -1,0 +1,70 @@
+"""The ctypes mirrors against the C compiler: sizes, offsets and constants."""
+
+import ctypes
+import subprocess
+
+import pytest
+from attune.lab import driver, structs
+from conftest import compile_c
+
+MIRRORS = {
+    "attune_strides": structs.Strides,
+    "attune_score_strides": structs.ScoreStrides,
+    "attune_forward_desc": structs.ForwardDesc,
+    "attune_forward_args": structs.ForwardArgs,
+    "attune_options": structs.Options,
+    "attune_lab_graph": structs.LabGraph,
+}
+CONSTANTS = {
+    "ATTUNE_ABI_VERSION": structs.ABI_VERSION,
+    "ATTUNE_LAB_ENGINE_VERSION": structs.ENGINE_VERSION,
+    "ATTUNE_OK": structs.OK,
+    "ATTUNE_F16": structs.DTYPE["f16"],
+    "ATTUNE_BF16": structs.DTYPE["bf16"],
+    "ATTUNE_F32": structs.DTYPE["f32"],
+    "ATTUNE_CUDA": structs.CUDA,
+    "ATTUNE_CAUSAL_NONE": structs.CAUSAL[""],
+    "ATTUNE_CAUSAL_TOP_LEFT": structs.CAUSAL["causal-tl"],
+    "ATTUNE_CAUSAL_BOTTOM_RIGHT": structs.CAUSAL["causal-br"],
+    "ATTUNE_SCALE": structs.FEATURE_SCALE,
+    "ATTUNE_LSE": structs.FEATURE_LSE,
+    "ATTUNE_LAB_CONTENDER": structs.ROLE_CONTENDER,
+    "ATTUNE_LAB_TWIN": structs.ROLE_TWIN,
+}
+
+
+@pytest.fixture(scope="module")
+def in_c(tmp_path_factory):
+    """What C says: 'struct' -> size, 'struct.field' -> offset and size, 'CONSTANT' -> value."""
+    lines = [f'printf("{name} %zu\\n", sizeof({name}));' for name in MIRRORS]
+    for name, mirror in MIRRORS.items():
+        for field in mirror._fields_:
+            size = f"sizeof((({name}*)0)->{field[0]})"
+            lines.append(f'printf("{name}.{field[0]} %zu %zu\\n", offsetof({name}, {field[0]}), {size});')
+    lines += [f'printf("{name} %d\\n", (int){name});' for name in CONSTANTS]
+    folder = tmp_path_factory.mktemp("structs")
+    source = folder / "print.c"
+    headers = '#include <stdio.h>\n#include "attune/attune.h"\n#include "lab/measure/engine_c_api.h"\n'
+    source.write_text(headers + "int main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
+    program = compile_c(source, folder / "print")
+    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in printed.splitlines()]
+    return {row[0]: [int(number) for number in row[1:]] for row in rows}
+
+
+@pytest.mark.parametrize("name", MIRRORS)
+def test_a_mirror_has_the_layout_of_its_struct(in_c, name):
+    mirror = MIRRORS[name]
+    offsets = {
+        field[0]: [getattr(mirror, field[0]).offset, getattr(mirror, field[0]).size] for field in mirror._fields_
+    }
+    assert in_c[name] == [ctypes.sizeof(mirror)]
+    assert {field: in_c[f"{name}.{field}"] for field in offsets} == offsets
+
+
+def test_constants_are_those_of_the_headers(in_c):
+    assert {name: in_c[name] for name in CONSTANTS} == {name: [value] for name, value in CONSTANTS.items()}
+
+
+def test_edge_data_has_the_drivers_size():
+    assert ctypes.sizeof(driver.EdgeData) == 8
