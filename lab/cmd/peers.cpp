@@ -1,0 +1,122 @@
+#include "lab/cmd/peers.hpp"
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "core/problem.hpp"
+
+namespace attune::lab {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string library_in(const fs::path& own, const std::string& name) {
+  for (const fs::path& folder : {own, own / "../lib", own / "../lib64", own / "../lib/x86_64-linux-gnu"})
+    if (fs::exists(folder / name)) return fs::weakly_canonical(folder / name).string();
+  fail(ATTUNE_NO_DEVICE, "--peers needs {}, which is neither in {} nor in ../lib", name, own.string());
+}
+
+// The package of the source tree that a build folder lies in.
+std::string package_beside(const fs::path& own) {
+  const fs::path folder = own / "../python";
+  return fs::exists(folder / "attune/lab/__main__.py") ? fs::weakly_canonical(folder).string() : "";
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
+// A file and not a pipe: it cannot fill up, and a host that ends early breaks nothing here.
+std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_with(const std::string& text) {
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() || std::fflush(file.get()) != 0)
+    fail(ATTUNE_INTERNAL_ERROR, "cannot write a temporary file: {}", std::strerror(errno));
+  std::rewind(file.get());
+  return file;
+}
+
+}  // namespace
+
+fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+void PeerOptions::add_to(CLI::App& command) {
+  command.add_option("--peers", peers, "attentions of torch in the same rounds: cudnn,flash,default,fa3,... or all")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command.add_option("--lines", lines, "with --peers: a file for JSON lines with every sample");
+  command.add_option("--recorded", recorded, "with --peers: recorded ratios, to derive FA3's time from cuDNN's");
+  command.add_option("--triton", triton, "with --peers: Triton's tutorial 06-fused-attention.py");
+  command.add_option("--python", python, "with --peers: the Python that has torch");
+}
+
+PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& problems,
+                 const std::vector<std::string>& kernels, const Protocol& protocol, const fs::path& folder) {
+  if (protocol.mode != "steady" && protocol.mode != Protocol{}.mode)
+    fail(ATTUNE_INVALID_ARGUMENT, "--mode {} does not go with --peers; they are measured steady", protocol.mode);
+  PeerRun run;
+  run.command = {options.python,
+                 "-m",
+                 "attune.lab",
+                 "--engine",
+                 library_in(folder, "libattune_lab_engine.so"),
+                 "--library",
+                 library_in(folder, "libattune.so"),
+                 "--peers",
+                 joined(options.peers)};
+  const auto add = [&](const char* name, const std::string& value) {
+    run.command.emplace_back(name);
+    run.command.push_back(value);
+  };
+  for (const std::string& kernel : kernels) add("--kernel", kernel);
+  add("--rounds", std::to_string(protocol.rounds));
+  add("--samples", std::to_string(protocol.samples));
+  add("--budget", fmt::format("{}", protocol.budget_seconds));
+  add("--seed", std::to_string(protocol.seed));
+  if (!options.lines.empty()) add("--json", options.lines);
+  if (!options.recorded.empty()) add("--recorded", options.recorded);
+  if (!options.triton.empty()) add("--triton", options.triton);
+  for (const std::string& problem : problems)
+    run.input += nlohmann::json{{"problem", problem}, {"flops", useful_flops(parse_problem(problem))}}.dump() + "\n";
+  run.python_path = package_beside(folder);
+  return run;
+}
+
+int run_peers(const PeerRun& run) {
+  if (!run.python_path.empty()) {
+    const char* before = std::getenv("PYTHONPATH");
+    const std::string path = run.python_path + (before != nullptr ? fmt::format(":{}", before) : "");
+    setenv("PYTHONPATH", path.c_str(), 1);
+  }
+  const auto input = file_with(run.input);
+  std::vector<char*> arguments;
+  for (const std::string& word : run.command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, fileno(input.get()), STDIN_FILENO);
+  pid_t child = 0;
+  const int error = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) fail(ATTUNE_NO_DEVICE, "--peers cannot start '{}': {}", run.command[0], std::strerror(error));
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) fail(ATTUNE_INTERNAL_ERROR, "waiting for '{}': {}", run.command[0], std::strerror(errno));
+  if (!WIFEXITED(status))
+    fail(ATTUNE_INTERNAL_ERROR, "'{} -m attune.lab' was ended by signal {}", run.command[0], WTERMSIG(status));
+  return WEXITSTATUS(status);
+}
+
+}  // namespace attune::lab

@@ -1,0 +1,39 @@
+// attune bench --peers: hands the problems over to `python3 -m attune.lab`, the host for attentions that torch calls.
+// Two processes never share a round, so that one then measures Attune's kernels too (docs/measuring.md).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lab/measure/analysis.hpp"
+
+namespace attune::lab {
+
+struct PeerOptions {
+  std::vector<std::string> peers;
+  std::string lines, recorded, triton, python = "python3";
+
+  void add_to(CLI::App& command);
+  bool asked() const { return !peers.empty(); }
+};
+
+// What is asked of the host, as it is started.
+struct PeerRun {
+  std::vector<std::string> command;
+  std::string input;        // one JSON object per line, with the text and the useful FLOPs of a problem
+  std::string python_path;  // put before PYTHONPATH; empty: the package is installed
+};
+std::filesystem::path own_folder();
+
+// `folder`: where this program lies, a build folder or the bin of an installation; the libraries are there or in
+// ../lib.
+PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& problems,
+                 const std::vector<std::string>& kernels, const Protocol& protocol,
+                 const std::filesystem::path& folder = own_folder());
+
+// Returns the host's exit status, whose meaning is this command's. Throws ATTUNE_NO_DEVICE where it cannot be started.
+int run_peers(const PeerRun& run);
+
+}  // namespace attune::lab

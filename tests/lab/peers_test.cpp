@@ -1,0 +1,107 @@
+// bench --peers: what the Python host is asked, and what becomes of its exit status.
+#include "lab/cmd/peers.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+
+namespace attune::lab {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsSupersetOf;
+
+void touch(const fs::path& file) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << "x";
+}
+
+class Peers : public testing::Test {
+ protected:
+  Peers() {
+    root = fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(root);
+    fs::create_directories(root / "build");
+    options.peers = {"cudnn", "flash"};
+  }
+  ~Peers() override { fs::remove_all(root); }
+
+  PeerRun run_of(const Protocol& protocol = {}) { return peer_run(options, problems, {}, protocol, root / "build"); }
+
+  fs::path root;
+  PeerOptions options;
+  std::vector<std::string> problems = {"fwd b1 h2/2 q8 k8 d64 f16"};
+};
+
+TEST_F(Peers, AsksForProblemsWithTheirFlops) {
+  touch(root / "build/libattune_lab_engine.so");
+  touch(root / "build/libattune.so");
+  touch(root / "python/attune/lab/__main__.py");
+  options.lines = "out.jsonl";
+  Protocol protocol;
+  protocol.rounds = 9;
+  const PeerRun run = peer_run(options, problems, {"sm90/a"}, protocol, root / "build");
+  EXPECT_EQ(run.command[0], "python3");
+  const std::vector<std::string> words = {"attune.lab", "cudnn,flash", "sm90/a",
+                                          "9",          "out.jsonl",   (root / "build/libattune.so").string()};
+  EXPECT_THAT(run.command, IsSupersetOf(words));
+  const auto line = nlohmann::json::parse(run.input);
+  EXPECT_EQ(line["problem"], problems[0]);
+  EXPECT_EQ(line["flops"], 2 * 8 * 8 * 4 * 64);
+  EXPECT_EQ(run.python_path, (root / "python").string());
+}
+
+TEST_F(Peers, FindsTheLibrariesOfAnInstallation) {
+  touch(root / "lib/libattune_lab_engine.so");
+  touch(root / "lib/libattune.so");
+  const PeerRun run = run_of();
+  EXPECT_THAT(run.command, testing::Contains((root / "lib/libattune_lab_engine.so").string()));
+  EXPECT_EQ(run.python_path, "");
+}
+
+TEST_F(Peers, SaysWhichLibraryIsMissing) {
+  touch(root / "build/libattune.so");
+  EXPECT_THAT([&] { run_of(); },
+              testing::ThrowsMessage<Error>(HasSubstr("--peers needs libattune_lab_engine.so, which is neither in")));
+}
+
+TEST_F(Peers, OnlySteady) {
+  Protocol protocol;
+  protocol.mode = "cold";
+  EXPECT_THAT([&] { run_of(protocol); }, testing::ThrowsMessage<Error>(HasSubstr("--mode cold does not go with")));
+}
+
+TEST_F(Peers, TheHostReadsTheProblemsAndItsStatusIsTheResult) {
+  testing::internal::CaptureStdout();
+  const int status = run_peers({{"sh", "-c", "cat; echo \"$PYTHONPATH\"; exit 3"}, "one\ntwo\n", "/some/package"});
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), testing::StartsWith("one\ntwo\n/some/package"));
+  EXPECT_EQ(status, 3);
+}
+
+TEST_F(Peers, AHostThatIsAbsentOrDiesIsAnError) {
+  EXPECT_THAT([] { run_peers({{"no-such-python"}, "", ""}); },
+              testing::ThrowsMessage<Error>(HasSubstr("--peers cannot start 'no-such-python'")));
+  EXPECT_THAT([] { run_peers({{"sh", "-c", "kill -9 $$"}, "", ""}); },
+              testing::ThrowsMessage<Error>(HasSubstr("was ended by signal 9")));
+}
+
+TEST_F(Peers, AreNamedWithCommas) {
+  CLI::App app;
+  PeerOptions given;
+  given.add_to(app);
+  EXPECT_FALSE(given.asked());
+  const std::vector<const char*> words = {"bench", "--peers", "cudnn,fa3"};
+  app.parse(static_cast<int>(words.size()), words.data());
+  EXPECT_TRUE(given.asked());
+  EXPECT_THAT(given.peers, ElementsAre("cudnn", "fa3"));
+}
+
+}  // namespace
+}  // namespace attune::lab
