@@ -7,7 +7,7 @@ from ctypes import byref, c_char_p, c_size_t, c_uint64, c_void_p
 
 from attune.lab import structs
 from attune.lab.contender import Bound, Contender
-from attune.lab.errors import Absent, LabError, NotHere
+from attune.lab.errors import Absent, LabError, NotHere, refusal
 from attune.lab.problem import Problem
 from attune.lab.tensors import Tensors, torch_dtype
 
@@ -71,8 +71,9 @@ class AttuneContender(Contender):
         options = structs.Options(
             struct_size=ctypes.sizeof(structs.Options), kernel=kernel.encode() if kernel else None
         )
-        if library.functions.attune_create(byref(options), byref(self._context)) != structs.OK:
-            raise LabError(library.last_error())
+        status = library.functions.attune_create(byref(options), byref(self._context))
+        if status != structs.OK:
+            raise refusal(status, library.last_error())
 
     def close(self) -> None:
         self._library.functions.attune_destroy(self._context)

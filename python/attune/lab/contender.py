@@ -65,6 +65,9 @@ class Captured:
         if self._executable is not None:
             self._driver.destroy(self._executable)
         self._executable = self._graph = None
+        free, total = self._torch.cuda.mem_get_info()
+        if free < total // 2:  # torch keeps the memory of dropped graphs, and cannot give it back inside a capture
+            self._torch.cuda.empty_cache()
 
     def _warm_up(self) -> None:
         """Plans, handles and compilation are not to be met first inside a capture."""

@@ -7,7 +7,7 @@ import json
 from ctypes import byref, c_char_p, c_void_p
 from typing import Callable
 
-from attune.lab.errors import LabError, NotHere
+from attune.lab.errors import LabError, NotHere, refusal
 from attune.lab.structs import ENGINE_FUNCTIONS, ENGINE_VERSION, ROLE_CONTENDER, ROLE_TWIN, Capture, LabGraph, load
 from attune.lab.structs import Progress as ProgressFunction
 
@@ -24,7 +24,10 @@ class Engine:
 
     def require(self, status: int) -> None:
         if status != 0:
-            raise LabError(self.library.attune_lab_last_error().decode())
+            raise LabError(self.last_error())
+
+    def last_error(self) -> str:
+        return self.library.attune_lab_last_error().decode()
 
 
 class Session:
@@ -36,9 +39,10 @@ class Session:
         self._session = c_void_p()
         self._kept = []  # what C points to
         self._error: BaseException | None = None
-        engine.require(
-            self._library.attune_lab_session_create(json.dumps(protocol).encode(), device, byref(self._session))
-        )
+        text = json.dumps(protocol).encode()
+        status = self._library.attune_lab_session_create(text, device, byref(self._session))
+        if status != 0:
+            raise refusal(status, engine.last_error())
 
     def __enter__(self) -> Session:
         return self

@@ -17,6 +17,11 @@ class NotHere(LabError):
     status = 3
 
 
+def refusal(status: int, text: str) -> LabError:
+    """What a library refused to create: ATTUNE_INVALID_ARGUMENT is the reader's fault, the rest the machine's."""
+    return (BadInput if status == 1 else NotHere)(text)
+
+
 class Absent(Exception):
     """A contender that cannot take part, and why. The others go on."""
 

@@ -94,13 +94,16 @@ class Flex(Contender):
 
     def __init__(self):
         self._compiled = None
+        self._compiled_for = ""
         self._masks = {}
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
         module = imported("torch.nn.attention.flex_attention")
         p = problem
-        if self._compiled is None:
+        if self._compiled_for != p.text:
+            torch.compiler.reset()  # after a few shapes of one function, torch.compile would leave the next ones slow
             self._compiled = torch.compile(module.flex_attention, dynamic=False)
+            self._compiled_for = p.text
         options = {"scale": p.softmax_scale, "enable_gqa": p.heads_q != p.heads_kv}
         if p.causal:
             options["block_mask"] = self._mask(module, p, tensors)

@@ -48,6 +48,6 @@ class SdpaDefault(Contender):
 
         inputs, options = _arguments(problem, tensors)
         chosen = torch._fused_sdp_choice(*inputs, **options)
-        backend = next((name for name, value in SDPBackend.__members__.items() if int(value) == chosen), str(chosen))
+        backend = SDPBackend(chosen).name
         call = partial(torch.nn.functional.scaled_dot_product_attention, *inputs, **options)
         return Bound(call, heads_first=True, facts={"backend": backend})

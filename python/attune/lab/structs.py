@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from pathlib import Path
 
 ABI_VERSION = 1
 ENGINE_VERSION = 1
@@ -100,7 +101,8 @@ ENGINE_FUNCTIONS = {
 
 def load(path: str, functions: dict) -> ctypes.CDLL:
     """The library with the types of its functions set. OSError or AttributeError if it is not that library."""
-    library = ctypes.CDLL(path)
+    # A name without a slash would be searched for elsewhere.
+    library = ctypes.CDLL(str(Path(path).absolute()))
     for name, (result, arguments) in functions.items():
         function = getattr(library, name)
         function.restype = result

@@ -75,8 +75,11 @@ struct attune_context {
   char kernel[64];
 };
 static const char* attune_error = "";
+static const void* latest_q; /* of the latest call; its buffers move with the seed */
 
 attune_status attune_create(const attune_options* options, attune_context** context) {
+  attune_error = "there is no such kernel";
+  if (options->kernel != NULL && strncmp(options->kernel, "fake/", 5) != 0) return ATTUNE_INVALID_ARGUMENT;
   *context = calloc(1, sizeof **context);
   snprintf((*context)->kernel, sizeof(*context)->kernel, "%s", options->kernel ? options->kernel : "fake/choice");
   return ATTUNE_OK;
@@ -130,6 +133,7 @@ attune_status attune_forward(attune_context* context, const attune_forward_desc*
   for (int64_t batch = 0; batch < desc->batch; ++batch)
     for (int64_t head = 0; head < desc->heads_q; ++head)
       for (int64_t row = 0; row < desc->seq_q; ++row) attend(desc, args, batch, row, head, factor);
+  latest_q = args->q;
   fake_launch();
   return ATTUNE_OK;
 }
@@ -185,6 +189,7 @@ int32_t attune_lab_session_create(const char* protocol_json, int32_t device_inde
   if (strstr(protocol_json, "\"mode\": \"steady\"") == NULL || device_index != 0)
     return failed("not what the tests ask");
   *session = calloc(1, sizeof **session);
+  latest_q = NULL;
   return 0;
 }
 void attune_lab_session_destroy(attune_lab_session* session) {
@@ -209,9 +214,13 @@ static int captures_well(attune_lab_session* session, int calls, uint64_t seed) 
 int32_t attune_lab_run(attune_lab_session* session, attune_lab_progress progress, void* user,
                        const char** result_json) {
   const uint64_t seeds[] = {0xfedcba9876543210u, 2};
-  if (!captures_well(session, 2, seeds[0]) || !captures_well(session, 5, seeds[0])) return 1;
+  if (!captures_well(session, 2, seeds[0])) return 1;
+  const void* first_q = latest_q;
+  if (!captures_well(session, 5, seeds[0])) return 1;
+  if (latest_q != first_q) return failed("the same seed gave other buffers");
   if (progress(user, "fake", 0.5) != 0) return failed("ended by the progress function");
   if (!captures_well(session, 5, seeds[1])) return 1;
+  if (first_q != NULL && latest_q == first_q) return failed("another seed gave the same buffers");
   char* end = session->result + sprintf(session->result, "{\"measurement\": {\"protocol\": {}, \"contenders\": [");
   for (int i = 0; i < session->count; ++i)
     end += sprintf(end, "%s{\"name\": \"%s\", \"role\": \"%s\", \"seconds\": [[%g]]}", i ? ", " : "", session->names[i],

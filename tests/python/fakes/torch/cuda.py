@@ -61,3 +61,7 @@ def synchronize():
 
 def empty_cache():
     pass
+
+
+def mem_get_info():
+    return 1, 4  # little is left: the cache is emptied
