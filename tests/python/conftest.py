@@ -28,10 +28,16 @@ def fake_library(tmp_path_factory):
 
 @pytest.fixture
 def lab(fake_library):
-    """Runs python3 -m attune.lab beside the fakes; `torch=False` leaves their torch out."""
+    """Runs python3 -m attune.lab beside the fakes; `torch=False` leaves their torch out, `packages` adds more peers."""
 
-    def run(*arguments: str, torch: bool = True, stdin: str = "", **environment: str) -> subprocess.CompletedProcess:
-        paths = [str(REPO / "python"), *([str(FAKES)] if torch else [])]
+    def run(
+        *arguments: str, torch: bool = True, packages: bool = False, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess:
+        paths = [
+            str(REPO / "python"),
+            *([str(FAKES)] if torch else []),
+            *([str(FAKES / "packages")] if packages else []),
+        ]
         fakes = {"PYTHONPATH": os.pathsep.join(paths), "FAKE_LIBRARY": str(fake_library)}
         libraries = [f"--{name}={fake_library}" for name in ("engine", "library", "driver")]
         return subprocess.run(

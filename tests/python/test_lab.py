@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import REPO
+from conftest import FAKES, REPO
 
 CAUSAL = "fwd b2 h2/2 q3 k3 d4 f32 causal-br"
+PACKAGES = FAKES / "packages"
 GROUPED = "fwd b1 h4/2 q3 k5 d4 f32 scale0.7 bhsd"
 
 
@@ -56,6 +57,29 @@ def test_lists_who_is_absent_and_why(lab):
         "absent: triton: triton cannot be imported: No module named 'triton'",
     ):
         assert line in result.stdout.splitlines()
+
+
+OTHERS = ("fa2", "fa3", "flashinfer", "flex", "triton")
+
+
+@pytest.mark.parametrize("mask", ["", " causal-br", " causal-tl"])
+def test_peers_beside_torch_compute_what_is_asked(lab, tmp_path, mask):
+    file = tmp_path / "lines.jsonl"
+    square, other = f"fwd b2 h2/2 q3 k3 d4 f32{mask}", f"fwd b2 h4/2 q3 k5 d4 f32{mask}"
+    arguments = [f"--peers={','.join(OTHERS)}", f"--triton={PACKAGES / 'tutorial.py'}", f"--json={file}"]
+    result = lab(*arguments, square, other, packages=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    first, second = [json.loads(line) for line in file.read_text().splitlines()[1:]]
+    assert (first["wrong"], first["absent"]) == ({}, {})
+    assert [row["name"] for row in first["result"]["analysis"]["comparisons"]] == list(OTHERS)
+    assert second["wrong"] == {}
+    unable = {"fa2", "fa3", "flashinfer", "triton"} if mask == " causal-tl" else {"triton"}
+    assert set(second["absent"]) == unable
+
+
+def test_triton_needs_its_tutorial(lab):
+    result = lab("--peers=triton", CAUSAL, packages=True)
+    assert "absent: triton: the triton package has no attention; give its tutorial" in result.stdout
 
 
 def test_a_wrong_kernel_is_not_timed(lab, tmp_path):

@@ -33,9 +33,19 @@ def empty(*shape, dtype, device=None):
     return tensor.Tensor.contiguous_of(shape, dtype)
 
 
-def arange(begin, end, device):
-    values = [float(i) for i in range(begin, end)]
-    return tensor.Tensor.contiguous_of((end - begin,), float64).fill(values)
+def arange(begin, end, step=1, dtype=float64, device=None):
+    values = range(begin, end, step)
+    return tensor.Tensor.contiguous_of((len(values),), dtype).fill(values)
+
+
+class compiler:
+    @staticmethod
+    def reset():
+        pass
+
+
+def compile(function, dynamic):
+    return function
 
 
 def _fused_sdp_choice(q, k, v, is_causal=False, scale=None, enable_gqa=False):

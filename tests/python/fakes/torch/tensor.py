@@ -63,7 +63,8 @@ class Tensor:
     def stride(self, dimension):
         return self.strides[dimension]
 
-    def view(self, shape):
+    def view(self, *shape):
+        shape = shape[0] if isinstance(shape[0], tuple) else shape
         return Tensor(self.storage, self.dtype, self.offset, shape, _dense(shape))
 
     def transpose(self, a, b):
@@ -71,6 +72,13 @@ class Tensor:
         order[a], order[b] = order[b], order[a]
         shape, strides = [self.shape[i] for i in order], [self.strides[i] for i in order]
         return Tensor(self.storage, self.dtype, self.offset, shape, strides)
+
+    def contiguous(self):
+        return Tensor.contiguous_of(self.shape, self.dtype).fill(self.values())
+
+    def flatten(self, first, last):
+        assert (first, last) == (0, 1) and self.strides == _dense(self.shape)
+        return self.view((self.shape[0] * self.shape[1], *self.shape[2:]))
 
     def t(self):
         return self.transpose(0, 1)
