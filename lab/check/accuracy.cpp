@@ -26,6 +26,7 @@ Accuracy accuracy_from(std::string_view text) {
   }
   Accuracy accuracy;
   accuracy.rms_factor = positive(table, "rms", "factor");
+  accuracy.rms_factor_f32 = positive(table, "rms", "factor_f32");
   accuracy.rms_factor_large_logit = positive(table, "rms", "factor_large_logit");
   accuracy.large_logit = positive(table, "rms", "large_logit");
   accuracy.lse_bound = positive(table, "lse", "bound");

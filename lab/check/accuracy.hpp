@@ -9,6 +9,7 @@ namespace attune::lab {
 
 struct Accuracy {
   double rms_factor = 0;              // relative RMS of O, in multiples of Ideal's
+  double rms_factor_f32 = 0;          // the same for f32
   double rms_factor_large_logit = 0;  // the same where max |scale * s| exceeds large_logit
   double large_logit = 0;
   double lse_bound = 0;    // |LSE - LSE64| / max(1, |LSE64|)
@@ -16,6 +17,10 @@ struct Accuracy {
   double max_ulp_bf16 = 0;
   double max_ulp_f32 = 0;
 
+  double rms_bound(Dtype dtype, double max_logit) const {
+    if (max_logit > large_logit) return rms_factor_large_logit;
+    return dtype == Dtype::f32 ? rms_factor_f32 : rms_factor;
+  }
   double max_ulp(Dtype dtype) const {
     return dtype == Dtype::f16 ? max_ulp_f16 : dtype == Dtype::bf16 ? max_ulp_bf16 : max_ulp_f32;
   }

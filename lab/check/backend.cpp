@@ -1,14 +1,24 @@
 #include "lab/check/backend.hpp"
 
+#include <limits>
+
 #include "gpu/runtime.hpp"
 #include "lab/check/cuda_backend.hpp"
 
 namespace attune::lab {
+namespace {
+
+// The reference kernel affords every row of every problem; Ideal is made by the CPU, for a sample.
+Backend make_cuda_backend() {
+  constexpr double all = std::numeric_limits<double>::infinity();
+  return {"cuda", make_cuda_executor(), make_cuda_reference(), {all, 512, 0x1p31}, {all, all, 0x1p28}};
+}
+
+}  // namespace
 
 std::vector<Backend> make_backends(cpu::Threads& threads) {
   std::vector<Backend> backends;
-  if (gpu::Runtime().device_count() > 0)
-    backends.push_back({"cuda", make_cuda_executor(), make_cuda_reference(), {}, {}});
+  if (gpu::Runtime().device_count() > 0) backends.push_back(make_cuda_backend());
   backends.push_back({"cpu", make_cpu_executor(), make_cpu_reference(threads), {}, {}});
   return backends;
 }

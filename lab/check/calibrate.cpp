@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <span>
 
 namespace attune::lab {
 namespace {
 
 constexpr double margin = 2;
 
-constexpr std::string_view shapes[] = {
+constexpr std::string_view all_shapes[] = {
     "b1 h2/1 q128 k1024 d64",
     "b1 h2/1 q192 k192 d128 causal-br",
     "b1 h2/2 q256 k40 d32",
@@ -22,10 +23,10 @@ constexpr std::string_view shapes[] = {
 
 }  // namespace
 
-Calibration calibrate(ReferenceSource& reference, cpu::Threads& threads, uint64_t seed, int repeats) {
+Calibration calibrate(ReferenceSource& reference, cpu::Threads& threads, uint64_t seed, int repeats, int shapes) {
   Calibration calibration;
   for (int repeat = 0; repeat < repeats; ++repeat) {
-    for (const std::string_view shape : shapes) {
+    for (const std::string_view shape : std::span(all_shapes).first(static_cast<size_t>(shapes))) {
       for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
         for (const InputKind kind : all_input_kinds) {
           Case c{to_string(parse_problem(fmt::format("fwd {} {}", shape, name_of(dtype)))),

@@ -19,7 +19,8 @@ struct Calibration {
 };
 
 // Every kind of input on shapes that differ in length, head dim and mask, `repeats` times with seeds of their own.
-Calibration calibrate(ReferenceSource& reference, cpu::Threads& threads, uint64_t seed, int repeats);
+// `shapes`: how many of the shapes; 8 is all of them.
+Calibration calibrate(ReferenceSource& reference, cpu::Threads& threads, uint64_t seed, int repeats, int shapes = 8);
 
 // The constant that belongs to it: twice Ideal's largest error, in steps of 0.1. A good kernel differs from Ideal in
 // the order of its sums and in where it rounds, which costs less than that; a wrong one is off by tens of units.

@@ -78,7 +78,7 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const std::string> 
       tensors = make_inputs(problem, c.input, c.seed, c.storage, threads_);
       rows = choose_rows(*tensors, policy_, c.seed);
       reference = reference_.rows(*tensors, rows.rows);
-      ideal = ideal_rows(*tensors, rows.rows, threads_);
+      ideal = ideal_rows(*tensors, choose_ideal_rows(*tensors, rows, policy_, c.seed), threads_);
     }
     poison_outputs(*tensors);
     const uint64_t before = digest(*tensors);

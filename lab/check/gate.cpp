@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/error.hpp"
 #include "lab/check/dtype.hpp"
@@ -43,8 +44,10 @@ class Judge {
     result_.total_rows = choice_.total;
     result_.lse_bound = accuracy_.lse_bound;
     result_.max_ulp_bound = accuracy_.max_ulp(p_.dtype);
+    size_t next_ideal = 0;
     for (size_t i = 0; i < choice_.rows.size(); ++i) {
-      look_at_output(i);
+      const bool has_ideal = next_ideal < ideal_.ids.size() && ideal_.ids[next_ideal] == choice_.rows[i];
+      look_at_output(i, has_ideal ? std::optional(next_ideal++) : std::nullopt);
       if (p_.has(ATTUNE_LSE)) look_at_lse(i);
     }
     close();
@@ -61,21 +64,23 @@ class Judge {
     return row_offset(p_, strides, id.batch, t_.sequence(id.batch).first_row_q, id.row, id.head);
   }
 
-  void look_at_output(size_t i) {
+  // `ideal_index`: the place of the row among Ideal's, if it has one.
+  void look_at_output(size_t i, std::optional<size_t> ideal_index) {
     const auto o = truth(i);
-    const double unit = row_unit(p_.dtype, o, ideal_.rows[i].sigma);
+    const double unit = row_unit(p_.dtype, o, ideal_index ? ideal_.rows[*ideal_index].sigma : 0);
     const int64_t base = offset(i, p_.o);
     const bool empty = reference_.lse[i] == -infinity;
     for (size_t c = 0; c < o.size(); ++c) {
       const double value = load_element(t_.o.data(), p_.dtype, base + static_cast<int64_t>(c));
       const double error = distance(value, o[c]);
-      error_energy_ += square(error);
-      energy_ += square(o[c]);
-      ideal_energy_ += square(distance(ideal_.o[i * o.size() + c], o[c]));
       note_worst(i, error / unit);
       if (empty && value != 0) break_rule(i, "o is {} at channel {} of a row that sees no key; it must be 0", value, c);
+      if (!ideal_index) continue;
+      error_energy_ += square(error);
+      energy_ += square(o[c]);
+      ideal_energy_ += square(distance(ideal_.o[*ideal_index * o.size() + c], o[c]));
     }
-    result_.max_logit = std::max(result_.max_logit, ideal_.rows[i].max_logit);
+    if (ideal_index) result_.max_logit = std::max(result_.max_logit, ideal_.rows[*ideal_index].max_logit);
   }
 
   void look_at_lse(size_t i) {
@@ -112,7 +117,7 @@ class Judge {
       return energy_ > 0 ? std::sqrt(energy / energy_) : energy > 0 ? infinity : 0;
     };
     const bool large = result_.max_logit > accuracy_.large_logit;
-    const double factor = large ? accuracy_.rms_factor_large_logit : accuracy_.rms_factor;
+    const double factor = accuracy_.rms_bound(p_.dtype, result_.max_logit);
     result_.rel_rms = relative(error_energy_);
     result_.rel_rms_ideal = relative(ideal_energy_);
     result_.rel_rms_bound = factor * result_.rel_rms_ideal;

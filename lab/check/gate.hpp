@@ -8,6 +8,7 @@
 // - largest error of an element, in units of its row: one ulp at the row's largest |O|, or, where the terms of the sum
 //   cancel or the logits are large, the spread that the rounding of p and s must cause (an ulp is sqrt(12) standard
 //   deviations of a rounding).
+//   Both are compared on the rows that have an Ideal; rows without one are held to ulps at their largest |O| alone.
 // - LSE, and that it is -inf exactly where a row sees nothing, where O must be 0.
 #pragma once
 

@@ -52,7 +52,8 @@ class RowMaker {
     q_.resize(static_cast<size_t>(p_.dim_qk));
     sum_.resize(static_cast<size_t>(p_.dim_v));
     sum_f32_.resize(static_cast<size_t>(p_.dim_v));
-    variance_.resize(static_cast<size_t>(p_.dim_v));
+    square_terms_.resize(static_cast<size_t>(p_.dim_v));
+    cross_terms_.resize(static_cast<size_t>(p_.dim_v));
   }
 
   void make(const RowId& id, float* o, Ideal::Row& row) {
@@ -104,24 +105,25 @@ class RowMaker {
 
     std::ranges::fill(sum_, 0.0);
     std::ranges::fill(sum_f32_, 0.0f);
-    std::ranges::fill(variance_, 0.0);
-    double denominator = 0, denominator_variance = 0;
+    std::ranges::fill(square_terms_, 0.0);
+    std::ranges::fill(cross_terms_, 0.0);
+    double denominator = 0, denominator_variance = 0, logit_variances = 0;
     float largest_value = 0;
     for (int64_t j = 0; j < count; ++j) {
       if (std::isnan(scores_[j])) continue;
       const float t = std::fma(scores_[j], factor_, -top);
-      const float p = round_to(p_.dtype, std::exp2(t));
+      const KeyTerms key = terms_of(t, partial_squares_[j], top);
       const float* value = panel_.values.data() + (range.begin + j) * p_.dim_v;
       for (int64_t c = 0; c < p_.dim_v; ++c) largest_value = std::max(largest_value, std::abs(value[c]));
-      if (p == 0) continue;
-      const double variance = weight_variance(p, t, partial_squares_[j], top);
+      if (key.p == 0) continue;
+      logit_variances += key.logit_variance;
       if (p_.dtype == Dtype::f32) {
-        denominator = static_cast<float>(denominator) + p;
+        denominator = static_cast<float>(denominator) + key.p;
         denominator_variance += float32_variance * square(denominator);
-        add_key(p, variance, float32_variance, value, p_.dim_v, sum_f32_.data(), variance_.data());
+        add_key(key, float32_variance, value, p_.dim_v, sum_f32_.data(), square_terms_.data(), cross_terms_.data());
       } else {
-        denominator += p;
-        add_key(p, variance, value, p_.dim_v, sum_.data(), variance_.data());
+        denominator += static_cast<double>(key.p);
+        add_key(key, value, p_.dim_v, sum_.data(), square_terms_.data(), cross_terms_.data());
       }
     }
     if (p_.dtype == Dtype::f32) std::ranges::copy(sum_f32_, sum_.begin());
@@ -134,7 +136,10 @@ class RowMaker {
     for (int64_t c = 0; c < p_.dim_v; ++c) {
       const double exact = sum_[c] / denominator;
       o[c] = static_cast<float>(round_to(p_.dtype, exact));
-      const double variance = (variance_[c] + square(exact) * denominator_variance) / square(denominator);
+      // A changed logit changes numerator and denominator: its effect is proportional to v - O.
+      const double terms =
+          square_terms_[c] - 2 * exact * cross_terms_[c] + square(exact) * (logit_variances + denominator_variance);
+      const double variance = std::max(terms, 0.0) / square(denominator);
       row.sigma = std::max(row.sigma, std::sqrt(variance));
       row.expected_energy += variance;
       // A single key, or equal ones, may leave nothing to round.
@@ -142,15 +147,19 @@ class RowMaker {
     }
   }
 
-  // Of a weight p = exp2(t): the rounding of p, and that of the logit, which has passed through float32 sums (the
-  // squares of whose partial results are given) and differences with the row maximum.
-  double weight_variance(float p, float t, float partial_squares, float top) const {
+  // The weight exp2(t), and how far its roundings spread it. The logit has passed through float32 sums, the squares of
+  // whose partial results are given, and differences with the row maximum.
+  KeyTerms terms_of(float t, float partial_squares, float top) const {
+    KeyTerms terms;
+    terms.p = round_to(p_.dtype, std::exp2(t));
     const double top_logit = static_cast<double>(top) / log2_e;
-    const double logit_variance =
-        float32_variance * (square(p_.scale) * static_cast<double>(partial_squares) + 2 * square(top_logit) + 1);
-    double variance = square(p) * logit_variance;
-    if (p_.dtype != Dtype::f32 && t != 0) variance += square(ulp_at(p_.dtype, p)) / 12;
-    return variance;
+    terms.logit_variance = square(terms.p) * float32_variance *
+                           (square(p_.scale) * static_cast<double>(partial_squares) + 2 * square(top_logit) + 1);
+    // Next to 1, where the largest weights are, what rounding takes is known: all that they miss it by.
+    if (p_.dtype != Dtype::f32)
+      terms.rounding_variance =
+          terms.p == 1 ? square(static_cast<double>(t) * std::numbers::ln2) : square(ulp_at(p_.dtype, terms.p)) / 12;
+    return terms;
   }
 
   static double square(double x) { return x * x; }
@@ -159,7 +168,7 @@ class RowMaker {
   const Problem& p_;
   const Panel& panel_;
   std::vector<float> q_, scores_, partial_squares_, sum_f32_;
-  std::vector<double> sum_, variance_;
+  std::vector<double> sum_, square_terms_, cross_terms_;
   float factor_ = 0;
 };
 
@@ -187,6 +196,7 @@ Ideal ideal_rows(const Tensors& tensors, std::span<const RowId> rows, cpu::Threa
   const Problem& p = tensors.problem;
   Ideal ideal;
   ideal.dim = p.dim_v;
+  ideal.ids.assign(rows.begin(), rows.end());
   ideal.o.resize(rows.size() * static_cast<size_t>(p.dim_v));
   ideal.rows.resize(rows.size());
   const auto groups = groups_of(rows, p.group());

@@ -25,6 +25,7 @@ struct Ideal {
     double max_logit = 0;        // largest |scale * s| among the visible keys
   };
   int64_t dim = 0;
+  std::vector<RowId> ids;
   std::vector<float> o;  // rows x dim, in the output dtype
   std::vector<Row> rows;
 };

@@ -21,24 +21,27 @@ struct ScoreRow {
 };
 
 struct AddKey {
-  [[gnu::always_inline]] static inline void body(double p, double p_variance, const float* __restrict v, int64_t dim,
-                                                 double* __restrict o, double* __restrict variance) {
+  [[gnu::always_inline]] static inline void body(double p, double variance, double logit_variance,
+                                                 const float* __restrict v, int64_t dim, double* __restrict o,
+                                                 double* __restrict square_terms, double* __restrict cross_terms) {
     for (int64_t c = 0; c < dim; ++c) {
       const double value = v[c];
       o[c] = __builtin_fma(p, value, o[c]);
-      variance[c] += p_variance * value * value;
+      square_terms[c] += variance * value * value;
+      cross_terms[c] += logit_variance * value;
     }
   }
 };
 
 struct AddKeyFloat {
-  [[gnu::always_inline]] static inline void body(float p, double p_variance, double sum_variance,
+  [[gnu::always_inline]] static inline void body(float p, double variance, double logit_variance, double sum_variance,
                                                  const float* __restrict v, int64_t dim, float* __restrict o,
-                                                 double* __restrict variance) {
+                                                 double* __restrict square_terms, double* __restrict cross_terms) {
     for (int64_t c = 0; c < dim; ++c) {
       o[c] = __builtin_fmaf(p, v[c], o[c]);
       const double value = v[c], sum = o[c];
-      variance[c] += p_variance * value * value + sum_variance * sum * sum;
+      square_terms[c] += variance * value * value + sum_variance * sum * sum;
+      cross_terms[c] += logit_variance * value;
     }
   }
 };
@@ -80,12 +83,15 @@ void score_row(const float* q, const float* keys, int64_t stride, int64_t dim, i
   run<ScoreRow>(q, keys, stride, dim, count, s, partial_squares);
 }
 
-void add_key(double p, double p_variance, const float* v, int64_t dim, double* o, double* variance) {
-  run<AddKey>(p, p_variance, v, dim, o, variance);
+void add_key(const KeyTerms& key, const float* v, int64_t dim, double* o, double* square_terms, double* cross_terms) {
+  run<AddKey>(static_cast<double>(key.p), key.rounding_variance + key.logit_variance, key.logit_variance, v, dim, o,
+              square_terms, cross_terms);
 }
 
-void add_key(float p, double p_variance, double sum_variance, const float* v, int64_t dim, float* o, double* variance) {
-  run<AddKeyFloat>(p, p_variance, sum_variance, v, dim, o, variance);
+void add_key(const KeyTerms& key, double sum_variance, const float* v, int64_t dim, float* o, double* square_terms,
+             double* cross_terms) {
+  run<AddKeyFloat>(key.p, key.rounding_variance + key.logit_variance, key.logit_variance, sum_variance, v, dim, o,
+                   square_terms, cross_terms);
 }
 
 }  // namespace attune::lab

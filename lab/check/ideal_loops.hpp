@@ -11,9 +11,18 @@ namespace attune::lab {
 void score_row(const float* q, const float* keys, int64_t stride, int64_t dim, int64_t count, float* s,
                float* partial_squares);
 
-// For each channel c: o[c] += p * v[c] in the precision of o, and variance[c] += p_variance * v[c]^2. In float32 the
-// rounding of the sum itself counts too: variance[c] += sum_variance * o[c]^2.
-void add_key(double p, double p_variance, const float* v, int64_t dim, double* o, double* variance);
-void add_key(float p, double p_variance, double sum_variance, const float* v, int64_t dim, float* o, double* variance);
+// What a key adds to the sums of a row.
+struct KeyTerms {
+  float p = 0;
+  double rounding_variance = 0;  // of p, by its own rounding: independent of the row sum
+  double logit_variance = 0;     // of p, by the rounding of its logit: the row sum has it too
+};
+
+// Per channel: o += p * v, square_terms += (both variances) * v^2, cross_terms += logit_variance * v.
+void add_key(const KeyTerms& key, const float* v, int64_t dim, double* o, double* square_terms, double* cross_terms);
+
+// The same with o in float32, whose own rounding counts too: square_terms += sum_variance * o^2.
+void add_key(const KeyTerms& key, double sum_variance, const float* v, int64_t dim, float* o, double* square_terms,
+             double* cross_terms);
 
 }  // namespace attune::lab

@@ -81,7 +81,7 @@ class Consultation {
     run_.executor.forward(run_.kernel, t);
 
     std::vector<int64_t> counts(static_cast<size_t>(p.dim_v));
-    for (const RowId& id : choose_rows(t, run_.policy, run_.seed).rows) {
+    for (const RowId& id : rows_of(t)) {
       const Sequence s = t.sequence(id.batch);
       std::ranges::fill(counts, 0);
       int64_t visible = 0;
@@ -111,7 +111,7 @@ class Consultation {
     if (p.has(ATTUNE_SINK) && !p.has(ATTUNE_LSE)) return {"a sink takes a share that only the LSE tells", "", {}};
     set_rows(t, t.v, p.v, true, p.dim_v, [](int64_t, int64_t) { return 1.0f; });
     run_.executor.forward(run_.kernel, t);
-    for (const RowId& id : choose_rows(t, run_.policy, run_.seed).rows) {
+    for (const RowId& id : rows_of(t)) {
       const Sequence s = t.sequence(id.batch);
       int64_t visible = 0;
       for (int64_t j = 0; j < s.seq_k; ++j) visible += sees(t, id, s, j) ? 1 : 0;
@@ -220,6 +220,10 @@ class Consultation {
 
   bool has_lengths() const { return problem_.packed() || problem_.has(ATTUNE_USED_Q) || problem_.has(ATTUNE_USED_K); }
 
+  std::vector<RowId> rows_of(const Tensors& t) const {
+    return choose_ideal_rows(t, choose_rows(t, run_.policy, run_.seed), run_.policy, run_.seed);
+  }
+
   // Relative error of a sum of `terms` in float32, generously.
   static double float_slack(int64_t terms) { return 0x1p-24 * (8 + 2 * std::sqrt(static_cast<double>(terms))); }
 
@@ -282,12 +286,12 @@ class Consultation {
   // Two results of the same problem, each with the error of a good kernel: they differ by at most `errors` of them.
   OracleVerdict near(const Tensors& a, const Tensors& b, double errors) {
     const Problem& p = a.problem;
-    const RowChoice choice = choose_rows(a, run_.policy, run_.seed);
-    const Ideal ideal = ideal_rows(a, choice.rows, run_.threads);
+    const std::vector<RowId> rows = rows_of(a);
+    const Ideal ideal = ideal_rows(a, rows, run_.threads);
     double energy = 0, worst_energy = 0, max_logit = 0;
     RowId worst;
-    for (size_t i = 0; i < choice.rows.size(); ++i) {
-      const RowId& id = choice.rows[i];
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const RowId& id = rows[i];
       double row_energy = 0;
       for (int64_t c = 0; c < p.dim_v; ++c) {
         const double difference = output_at(a, id, c) - output_at(b, id, c);
@@ -299,8 +303,7 @@ class Consultation {
       if (p.has(ATTUNE_LSE) && !lse_agrees(lse_at(a, id), lse_at(b, id), 2 * run_.accuracy.lse_bound))
         return wrong(id, fmt::format("lse is {} one way and {} the other", lse_at(a, id), lse_at(b, id)));
     }
-    const double factor =
-        max_logit > run_.accuracy.large_logit ? run_.accuracy.rms_factor_large_logit : run_.accuracy.rms_factor;
+    const double factor = run_.accuracy.rms_bound(p.dtype, max_logit);
     const double bound = errors * expected_error_norm(ideal, factor);
     if (std::sqrt(energy) <= bound) return {};
     return wrong(worst, fmt::format("the outputs are {:.3g} apart (root of the summed squares); {:.3g} is allowed",

@@ -82,9 +82,9 @@ class Planner {
   RowPolicy affordable_rows(const std::string& text) const {
     const Problem problem = parse_problem(text);
     const auto rows = static_cast<double>(problem.batch * problem.heads_q * problem.seq_q);
-    const double row_flops = useful_flops(problem) / std::max(rows, 1.0);
-    return {budget_.reference_flops,
-            static_cast<int64_t>(std::clamp(budget_.reference_flops / std::max(row_flops, 1.0), 32.0, 512.0))};
+    const double row_flops = std::max(useful_flops(problem) / std::max(rows, 1.0), 1.0);
+    const double affordable = std::min(budget_.reference_flops, budget_.ideal_flops) / row_flops;
+    return {budget_.reference_flops, static_cast<int64_t>(std::clamp(affordable, 32.0, 512.0)), budget_.ideal_flops};
   }
 
   std::vector<std::string> everyone_;

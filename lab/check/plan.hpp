@@ -21,6 +21,7 @@ struct PlannedCheck {
 struct PlanBudget {
   double flops = 0x1p32;            // larger problems of the sets are reduced to this
   double reference_flops = 0x1p28;  // and so many of their rows are compared that the reference costs about this
+  double ideal_flops = 0x1p28;      // the same of the rows that Ideal is made for
 };
 
 std::vector<PlannedCheck> plan_checks(const Executor& executor, const PlanBudget& budget, uint64_t seed);

@@ -66,4 +66,10 @@ RowChoice choose_rows(const Tensors& tensors, const RowPolicy& policy, uint64_t 
   return choice;
 }
 
+std::vector<RowId> choose_ideal_rows(const Tensors& tensors, const RowChoice& choice, const RowPolicy& policy,
+                                     uint64_t seed) {
+  if (choice.sampled() || useful_flops(tensors.problem) <= policy.all_ideal_flops) return choice.rows;
+  return choose_rows(tensors, {0, policy.sampled_rows, 0}, seed).rows;
+}
+
 }  // namespace attune::lab

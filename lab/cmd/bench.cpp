@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "cpu/peak.hpp"
 #include "dispatch/kernel.hpp"
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
@@ -19,7 +18,9 @@ namespace {
 struct BenchOptions {
   ProblemArguments problems;
   std::vector<std::string> kernels, against, plugins;
-  TimingOptions timing;
+  std::string backend;
+  Protocol protocol;
+  uint64_t seed = 1;
   bool json = false;
 };
 
@@ -69,29 +70,28 @@ nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant, d
 class BenchCommand {
  public:
   explicit BenchCommand(const BenchOptions& options)
-      : options_(options), threads_(lab_thread_options()), backends_(make_backends(threads_)) {}
+      : options_(options),
+        threads_(lab_thread_options()),
+        backends_(backends_named(options.backend, threads_)),
+        timekeeper_(backends_.front(), threads_, options.protocol, options.seed, true) {}
 
   int run() {
     ProblemArguments arguments = options_.problems;
     if (arguments.none()) arguments.sets = {"mission"};
     const std::vector<Entrant> entrants = entrants_of(options_);
     const std::vector<std::string> problems = arguments.resolve();
-    peak_flops_ = cpu::measure_peak_flops(threads_.size());
     ProgressLine progress;
     for (const std::string& problem : problems) {
       progress.say(fmt::format("checking {}", problem));
-      const TimedProblem timed =
-          time_problem(problem, entrants, backends_.front(), threads_, options_.timing, [&](const Progress& p) {
-            progress.say(fmt::format("{}, {}, round {} of {}", problem, p.contender, p.round + 1, p.rounds));
-          });
+      const TimedProblem timed = timekeeper_.time(problem, entrants, [&](const Progress& p) {
+        progress.say(
+            fmt::format("{}, {}, round {} of {}", problem, p.contender, p.round + 1, options_.protocol.rounds));
+      });
       progress.clear();
-      if (!timed.timed()) {
-        refuse(timed);
-        continue;
-      }
+      if (timed.failed) refuse(*timed.failed);
       for (const TimedEntrant& entrant : timed.entrants) {
         if (options_.json)
-          print_json(to_json(timed, entrant, peak_flops_));
+          print_json(to_json(timed, entrant, timekeeper_.peak_flops()));
         else
           add_row(timed, entrant);
       }
@@ -103,16 +103,18 @@ class BenchCommand {
   }
 
  private:
-  void refuse(const TimedProblem& timed) {
+  void refuse(const Outcome& failed) {
     failed_ = true;
     if (options_.json)
-      print_json(lab::to_json(timed.failed));
+      print_json(lab::to_json(failed));
     else
-      fmt::print("not timed, because it is wrong:\n{}", failure_text(timed.failed, timed.failed.of));
+      fmt::print("not timed, because it is wrong:\n{}", failure_text(failed, failed.of));
   }
 
   void add_row(const TimedProblem& timed, const TimedEntrant& entrant) {
     const double flops_per_second = timed.flops / entrant.summary.seconds;
+    const double peak = timekeeper_.peak_flops();
+    const std::string share = peak > 0 ? fmt::format("{:.0f} %", 100 * flops_per_second / peak) : "-";
     std::string ratio, verdict;
     if (entrant.against_first) {
       const stats::Verdict& v = entrant.against_first->verdict;
@@ -121,8 +123,7 @@ class BenchCommand {
     }
     table_.add({timed.problem, entrant.kernel.empty() ? entrant.name : entrant.kernel,
                 duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper),
-                fmt::format("{:.0f}", flops_per_second / 1e9),
-                fmt::format("{:.0f} %", 100 * flops_per_second / peak_flops_), ratio, verdict});
+                fmt::format("{:.0f}", flops_per_second / 1e9), share, ratio, verdict});
   }
 
   void print_table() const {
@@ -133,7 +134,7 @@ class BenchCommand {
   const BenchOptions& options_;
   cpu::Threads threads_;
   std::vector<Backend> backends_;
-  double peak_flops_ = 0;
+  Timekeeper timekeeper_;
   Table table_{{{"problem"},
                 {"contender"},
                 {"median", Table::Align::right},
@@ -154,13 +155,16 @@ void add_bench(CLI::App& app, int& status) {
   const auto list = [&](const char* name, std::vector<std::string>& values, const char* about) {
     command->add_option(name, values, about)->allow_extra_args(false);
   };
+  add_backend_option(*command, options->backend);
   list("--kernel", options->kernels, "a kernel by name; the first one is what others are compared with");
   list("--against", options->against, "another libattune.so, in the same rounds");
   list("--plugin", options->plugins, "a shared library with attune_contender(), in the same rounds");
-  command->add_option("--rounds", options->timing.protocol.rounds, "of measurement");
-  command->add_option("--samples", options->timing.protocol.samples, "of each contender in each round");
-  command->add_option("--budget", options->timing.protocol.budget_seconds, "seconds per problem; lowers the samples");
-  command->add_option("--seed", options->timing.seed, "of the inputs of the check");
+  command->add_option("--rounds", options->protocol.rounds, "of measurement");
+  command->add_option("--samples", options->protocol.samples, "of each contender in each round");
+  command->add_option("--budget", options->protocol.budget_seconds, "seconds per problem; lowers the samples");
+  command->add_option("--mode", options->protocol.mode, "on a GPU: steady, cold, pdl or host (docs/measuring.md)")
+      ->check(CLI::IsMember({"cpu", "steady", "cold", "pdl", "host"}));
+  command->add_option("--seed", options->seed, "of the inputs of the check");
   command->add_flag("--json", options->json, "one object per contender and line, with every sample");
   command->footer(
       "A kernel is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is "

@@ -20,7 +20,7 @@ namespace {
 struct CheckOptions {
   ProblemArguments problems;
   std::vector<std::string> kernels, inputs, oracles;
-  std::string storage = "dense";
+  std::string storage = "dense", backend;
   uint64_t seed = 1;
   int64_t random = 0;
   int64_t rows = 0;
@@ -30,7 +30,7 @@ struct CheckOptions {
 class CheckCommand {
  public:
   explicit CheckCommand(const CheckOptions& options)
-      : options_(options), threads_(lab_thread_options()), backends_(make_backends(threads_)) {}
+      : options_(options), threads_(lab_thread_options()), backends_(backends_named(options.backend, threads_)) {}
 
   int run() {
     const auto begin = std::chrono::steady_clock::now();
@@ -212,6 +212,7 @@ void add_check(CLI::App& app, int& status) {
   list("--kernel", options->kernels, "a kernel by name, or all; without it, the one the library chooses");
   list("--input", options->inputs, "a kind of input, or all; without it, normal");
   list("--oracle", options->oracles, "an oracle, or all, instead of the comparison with float64");
+  add_backend_option(*command, options->backend);
   command->add_option("--storage", options->storage, "dense, padded or odd strides");
   command->add_option("--seed", options->seed, "of the inputs");
   command->add_option("--random", options->random, "so many random problems, from the seed on");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/error.hpp"
 #include "lab/check/shrink.hpp"
 #include "lab/sets.hpp"
 
@@ -27,6 +28,21 @@ std::vector<std::string> ProblemArguments::resolve() const {
   for (const std::string& set : sets)
     for (const std::string& problem : find_set(set).problems) add(problem);
   return all;
+}
+
+std::vector<Backend> backends_named(const std::string& name, cpu::Threads& threads) {
+  std::vector<Backend> all = make_backends(threads);
+  if (name.empty()) return all;
+  std::string present;
+  for (const Backend& backend : all) present += (present.empty() ? "" : ", ") + backend.name;
+  std::erase_if(all, [&](const Backend& backend) { return backend.name != name; });
+  if (all.empty()) fail(ATTUNE_NO_DEVICE, "there is no backend '{}' here; present: {}", name, present);
+  return all;
+}
+
+void add_backend_option(CLI::App& command, std::string& name) {
+  command.add_option("--backend", name, "cpu or cuda, instead of what is best or all there are")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
 }
 
 void print_json(const nlohmann::json& json) {

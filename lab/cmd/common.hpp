@@ -21,6 +21,10 @@ struct ProblemArguments {
   std::vector<std::string> resolve() const;
 };
 
+// The backends present, or the one named. Throws ATTUNE_NO_DEVICE if that one is absent.
+std::vector<Backend> backends_named(const std::string& name, cpu::Threads& threads);
+void add_backend_option(CLI::App& command, std::string& name);
+
 // One line on standard output.
 void print_json(const nlohmann::json& json);
 

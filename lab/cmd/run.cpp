@@ -2,9 +2,6 @@
 // and prints a short table.
 #include <fmt/format.h>
 
-#include <set>
-
-#include "cpu/peak.hpp"
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
@@ -16,78 +13,107 @@
 namespace attune::lab {
 namespace {
 
-constexpr std::string_view unfused_kernel = "cpu/unfused";
-
 struct RunOptions {
   ProblemArguments problems;
-  TimingOptions timing;
+  std::string backend;
+  Protocol protocol;
+  uint64_t seed = 1;
   bool json = false;
 };
+
+std::string share_text(double value, double peak) {
+  return peak > 0 ? fmt::format("{:.0f} %", 100 * value / peak) : "-";
+}
 
 class RunCommand {
  public:
   explicit RunCommand(const RunOptions& options)
-      : options_(options), threads_(lab_thread_options()), backends_(make_backends(threads_)) {}
+      : options_(options),
+        threads_(lab_thread_options()),
+        backends_(backends_named(options.backend, threads_)),
+        timekeeper_(backends_.front(), threads_, options.protocol, options.seed, false) {}
 
   int run() {
     ProblemArguments arguments = options_.problems;
     if (arguments.none()) arguments.sets = {"mission", "llama7b"};
     const std::vector<std::string> problems = arguments.resolve();
-    Backend& backend = backends_.front();
-    peak_flops_ = cpu::measure_peak_flops(threads_.size());
-    if (!options_.json) {
-      Facts facts = host_facts();
-      fmt::print("{}, {}, measured peak {:.0f} GFLOP/s in float32\n", facts["processor"],
-                 counted(threads_.size(), "thread"), peak_flops_ / 1e9);
-    }
+    if (!options_.json) print_machine();
     ProgressLine progress;
-    const std::vector<Entrant> entrants{{"attune", "", "", ""}, {"unfused", std::string(unfused_kernel), "", ""}};
     for (const std::string& problem : problems) {
       progress.say(fmt::format("checking {}", problem));
-      const TimedProblem timed = time_problem(
-          problem, entrants, backend, threads_, options_.timing,
-          [&](const Progress& p) { progress.say(fmt::format("{}, round {} of {}", problem, p.round + 1, p.rounds)); });
-      progress.clear();
-      note(timed);
+      note(timekeeper_.time(problem, entrants(),
+                            [&](const Progress& p) {
+                              progress.say(
+                                  fmt::format("{}, round {} of {}", problem, p.round + 1, options_.protocol.rounds));
+                            }),
+           progress);
     }
+    progress.clear();
     if (!options_.json) print_table();
     return failed_ ? exit_failed_check : exit_ok;
   }
 
  private:
-  void note(const TimedProblem& timed) {
-    if (!timed.timed()) {
+  // Beside the library's own choice the three-step form, where the backend has one.
+  std::vector<Entrant> entrants() const {
+    std::vector<Entrant> entrants{{"attune", "", "", ""}};
+    for (const std::string& kernel : backends_.front().executor->kernels())
+      if (kernel.ends_with("/unfused")) entrants.push_back({"unfused", kernel, "", ""});
+    return entrants;
+  }
+
+  void print_machine() {
+    const Facts facts = host_facts();
+    fmt::print("{}, {}", facts.at("processor"), counted(threads_.size(), "thread"));
+    if (timekeeper_.peak_flops() > 0)
+      fmt::print(", measured peak {:.0f} GFLOP/s in float32", timekeeper_.peak_flops() / 1e9);
+    fmt::print("\n");
+  }
+
+  void note(const TimedProblem& timed, ProgressLine& progress) {
+    progress.clear();
+    if (timed.failed) {
       failed_ = true;
       if (options_.json)
-        print_json(to_json(timed.failed));
+        print_json(to_json(*timed.failed));
       else
-        fmt::print("not timed, because it is wrong:\n{}", failure_text(timed.failed, timed.failed.of));
+        fmt::print("not timed, because it is wrong:\n{}", failure_text(*timed.failed, timed.failed->of));
       return;
     }
     const TimedEntrant& ours = timed.entrants[0];
-    const Comparison& unfused = *timed.entrants[1].against_first;
+    const Comparison* unfused = timed.entrants.size() > 1 ? &*timed.entrants[1].against_first : nullptr;
+    if (options_.json)
+      print_json(object(timed, ours, unfused));
+    else
+      add_row(timed, ours, unfused);
+  }
+
+  nlohmann::json object(const TimedProblem& timed, const TimedEntrant& ours, const Comparison* unfused) {
+    nlohmann::json json = to_json(ours.check);
+    json["us"] = ours.summary.seconds * 1e6;
+    json["lo"] = ours.summary.interval.lower * 1e6;
+    json["hi"] = ours.summary.interval.upper * 1e6;
+    json["gflops"] = timed.flops / ours.summary.seconds / 1e9;
+    json["peak_gflops"] = timekeeper_.peak_flops() / 1e9;
+    if (unfused != nullptr) {
+      json["unfused_ratio"] = unfused->verdict.estimate;
+      json["unfused_ratio_lo"] = unfused->verdict.interval.lower;
+      json["unfused_ratio_hi"] = unfused->verdict.interval.upper;
+    }
+    return json;
+  }
+
+  void add_row(const TimedProblem& timed, const TimedEntrant& ours, const Comparison* unfused) {
     const Judgement& j = ours.check.judgement;
     const double flops_per_second = timed.flops / ours.summary.seconds;
-    if (options_.json) {
-      nlohmann::json json = to_json(ours.check);
-      json["us"] = ours.summary.seconds * 1e6;
-      json["lo"] = ours.summary.interval.lower * 1e6;
-      json["hi"] = ours.summary.interval.upper * 1e6;
-      json["gflops"] = flops_per_second / 1e9;
-      json["peak_gflops"] = peak_flops_ / 1e9;
-      json["unfused_ratio"] = unfused.verdict.estimate;
-      json["unfused_ratio_lo"] = unfused.verdict.interval.lower;
-      json["unfused_ratio_hi"] = unfused.verdict.interval.upper;
-      print_json(json);
-      return;
-    }
+    std::string gain = "-";
+    if (unfused != nullptr)
+      gain = fmt::format("{:.2f}x [{:.2f}, {:.2f}]", unfused->verdict.estimate, unfused->verdict.interval.lower,
+                         unfused->verdict.interval.upper);
     table_.add({timed.problem, ours.kernel,
                 duration_text(ours.summary.seconds, ours.summary.interval.lower, ours.summary.interval.upper),
-                fmt::format("{:.0f}", flops_per_second / 1e9),
-                fmt::format("{:.0f} %", 100 * flops_per_second / peak_flops_),
-                fmt::format("{:.1e} of {:.1e}", j.rel_rms, j.rel_rms_bound),
-                fmt::format("{:.2f}x [{:.2f}, {:.2f}]", unfused.verdict.estimate, unfused.verdict.interval.lower,
-                            unfused.verdict.interval.upper)});
+                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(flops_per_second, timekeeper_.peak_flops()),
+                fmt::format("{:.1e} of {:.1e}", j.rel_rms, j.rel_rms_bound), gain});
     reasons_.push_back(fmt::format("{}: {}, {}", timed.problem, ours.kernel, ours.check.why));
   }
 
@@ -98,13 +124,13 @@ class RunCommand {
         "\nmedian: of {} rounds, with a 95 % interval. error: relative RMS against float64, and what is allowed:\n"
         "1.5 times that of an ideal fused kernel. unfused: time of the three-step form (scores, softmax, values) from\n"
         "the same vector code over ours, in the same rounds.\n",
-        options_.timing.protocol.rounds);
+        options_.protocol.rounds);
   }
 
   const RunOptions& options_;
   cpu::Threads threads_;
   std::vector<Backend> backends_;
-  double peak_flops_ = 0;
+  Timekeeper timekeeper_;
   Table table_{{{"problem"},
                 {"kernel"},
                 {"median", Table::Align::right},
@@ -120,13 +146,13 @@ class RunCommand {
 
 void add_run(CLI::App& app, int& status) {
   auto options = std::make_shared<RunOptions>();
-  options->timing.twin = false;
-  options->timing.protocol.rounds = 9;
-  options->timing.protocol.budget_seconds = 5;
+  options->protocol.rounds = 9;
+  options->protocol.budget_seconds = 5;
   CLI::App* command = app.add_subcommand("run", "check, then time, a few problems on the best backend");
   options->problems.add_to(*command);
-  command->add_option("--rounds", options->timing.protocol.rounds, "of measurement");
-  command->add_option("--seed", options->timing.seed, "of the inputs");
+  add_backend_option(*command, options->backend);
+  command->add_option("--rounds", options->protocol.rounds, "of measurement");
+  command->add_option("--seed", options->seed, "of the inputs of the check");
   command->add_flag("--json", options->json, "one object per line");
   command->footer(
       "Without a problem or set: --set mission --set llama7b.\n\n"

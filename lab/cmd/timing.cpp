@@ -1,37 +1,71 @@
 #include "lab/cmd/timing.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
-#include "lab/measure/forward_contender.hpp"
+#include "cpu/peak.hpp"
+#include "lab/measure/callee.hpp"
+#include "lab/measure/cuda_gpu.hpp"
 
 namespace attune::lab {
 namespace {
 
-std::unique_ptr<Contender> make_contender(const Entrant& entrant, const std::string& kernel,
-                                          const std::shared_ptr<InputSource>& inputs) {
-  const attune_forward_desc desc = desc_from(inputs->problem());
-  if (!entrant.plugin.empty()) return cpu_forward_contender(plugin_callee(entrant.plugin, desc), inputs);
-  const Library library = entrant.library.empty() ? Library::own() : Library::open(entrant.library);
-  return cpu_forward_contender(library_callee(entrant.name, library, desc, kernel), inputs);
-}
+// Timing should not wait minutes for a check: beyond this work a sample of the rows is compared.
+constexpr double check_all_rows_flops = 0x1p28;
 
 }  // namespace
 
-TimedProblem time_problem(const std::string& problem, const std::vector<Entrant>& entrants, Backend& backend,
-                          cpu::Threads& threads, const TimingOptions& options, const ProgressCallback& progress) {
+Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protocol, uint64_t seed, bool twin)
+    : backend_(backend), threads_(threads), protocol_(std::move(protocol)), seed_(seed), twin_(twin) {
+  if (backend.executor->device_kind() == DeviceKind::cuda) {
+    gpu_ = std::make_unique<CudaGpu>();
+    if (protocol_.mode == "cpu") protocol_.mode = name_of(GpuMode::steady);
+  }
+}
+
+Timekeeper::~Timekeeper() = default;
+
+double Timekeeper::peak_flops() {
+  if (!peak_flops_) peak_flops_ = gpu_ ? 0 : cpu::measure_peak_flops(threads_.size());
+  return *peak_flops_;
+}
+
+Outcome Timekeeper::check(const std::string& problem, const std::string& kernel) {
+  RowPolicy rows = backend_.rows;
+  if (!gpu_) rows.all_rows_flops = std::min(rows.all_rows_flops, check_all_rows_flops);
+  Case c;
+  c.problem = problem;
+  c.kernel = kernel;
+  c.seed = seed_;
+  return Checker(*backend_.executor, *backend_.reference, threads_, rows).check(c);
+}
+
+std::unique_ptr<Contender> Timekeeper::contender(const Entrant& entrant, const std::string& kernel,
+                                                 const std::shared_ptr<InputSource>& inputs) {
+  const attune_forward_desc desc = desc_from(inputs->problem());
+  const auto callee = [&] {
+    if (!entrant.plugin.empty()) return plugin_callee(entrant.plugin, desc);
+    const Library library = entrant.library.empty() ? Library::own() : Library::open(entrant.library);
+    return library_callee(entrant.name, library, desc, kernel);
+  };
+  if (gpu_) return gpu_forward_contender(callee(), inputs, *gpu_, gpu_mode_from(protocol_.mode));
+  return cpu_forward_contender(callee(), inputs);
+}
+
+TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entrant>& entrants,
+                              const ProgressCallback& progress) {
+  Problem parsed = parse_problem(problem);
+  parsed.device_kind = backend_.executor->device_kind();
   TimedProblem result;
   result.problem = problem;
-  const Problem parsed = parse_problem(problem);
   result.flops = useful_flops(parsed);
 
   std::vector<TimedEntrant> timed;
-  RowPolicy rows = backend.rows;
-  if (!options.check_all_rows) rows.all_rows_flops = std::min(rows.all_rows_flops, 0x1p28);
-  Checker checker(*backend.executor, *backend.reference, threads, rows);
   for (const Entrant& entrant : entrants) {
     TimedEntrant& next = timed.emplace_back();
     next.name = entrant.name;
     if (!entrant.library.empty() || !entrant.plugin.empty()) continue;
-    next.check = checker.check({problem, entrant.kernel, InputKind::normal, options.seed, Storage::dense, {}});
+    next.check = check(problem, entrant.kernel);
     if (!next.check.unsupported.empty()) fail(ATTUNE_UNSUPPORTED, "{}: {}", problem, next.check.unsupported);
     next.kernel = next.check.of.kernel;
     if (!next.check.ok()) {
@@ -40,15 +74,16 @@ TimedProblem time_problem(const std::string& problem, const std::vector<Entrant>
     }
   }
 
-  const auto inputs = std::make_shared<InputSource>(parsed, threads);
-  Session session(options.protocol);
+  const auto inputs = std::make_shared<InputSource>(parsed, threads_);
+  Session session(protocol_);
   for (size_t i = 0; i < entrants.size(); ++i) {
-    session.add(make_contender(entrants[i], timed[i].kernel, inputs));
-    if (i == 0 && options.twin) session.add_twin(make_contender(entrants[i], timed[i].kernel, inputs));
+    session.add(contender(entrants[i], timed[i].kernel, inputs));
+    if (i == 0 && twin_) session.add_twin(contender(entrants[i], timed[i].kernel, inputs));
   }
   const Result measured = session.run(progress);
 
   result.entrants = std::move(timed);
+  result.noise_floor = measured.analysis.noise_floor;
   size_t next = 0, compared = 0;
   for (size_t i = 0; i < measured.measurement.recordings.size(); ++i) {
     const Recording& recording = measured.measurement.recordings[i];
@@ -59,7 +94,6 @@ TimedProblem time_problem(const std::string& problem, const std::vector<Entrant>
     entrant.rounds = recording.rounds;
     if (recording.role == Role::contender) entrant.against_first = measured.analysis.comparisons[compared++];
   }
-  result.noise_floor = measured.analysis.noise_floor;
   return result;
 }
 

@@ -1,17 +1,18 @@
 // Check first, then time: what `run` and `bench` do with a problem. All times come from the engine of lab/measure.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lab/check/backend.hpp"
-#include "lab/measure/callee.hpp"
 #include "lab/measure/engine.hpp"
+#include "lab/measure/forward_contender.hpp"
 
 namespace attune::lab {
 
-// One thing to be timed: a kernel of this library, of another build of it, or a plug-in.
+// One thing to be timed: a kernel of this library, another build of it, or a plug-in.
 struct Entrant {
   std::string name;     // in tables
   std::string kernel;   // "": the library's own choice
@@ -31,21 +32,35 @@ struct TimedEntrant {
 struct TimedProblem {
   std::string problem;
   double flops = 0;
-  std::vector<TimedEntrant> entrants;
+  std::vector<TimedEntrant> entrants;  // empty when a check failed: what is wrong is not timed
+  std::optional<Outcome> failed;
   std::optional<NoiseFloor> noise_floor;
-  Outcome failed;  // when a check failed, nothing is timed and this is it
-  bool timed() const { return !entrants.empty(); }
 };
 
-struct TimingOptions {
-  Protocol protocol;
-  uint64_t seed = 1;
-  bool twin = true;  // run the first entrant twice, as the noise floor
-  bool check_all_rows = false;
-};
+class Timekeeper {
+ public:
+  // twin: the first entrant runs twice, as the noise floor.
+  Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protocol, uint64_t seed, bool twin);
+  ~Timekeeper();
 
-// Throws ATTUNE_UNSUPPORTED if an entrant of this library cannot take the problem.
-TimedProblem time_problem(const std::string& problem, const std::vector<Entrant>& entrants, Backend& backend,
-                          cpu::Threads& threads, const TimingOptions& options, const ProgressCallback& progress);
+  // Throws ATTUNE_UNSUPPORTED if an entrant of this library cannot take the problem.
+  TimedProblem time(const std::string& problem, const std::vector<Entrant>& entrants, const ProgressCallback& progress);
+
+  // float32 operations per second that this machine does at most, measured; 0: not known here.
+  double peak_flops();
+
+ private:
+  Outcome check(const std::string& problem, const std::string& kernel);
+  std::unique_ptr<Contender> contender(const Entrant& entrant, const std::string& kernel,
+                                       const std::shared_ptr<InputSource>& inputs);
+
+  Backend& backend_;
+  cpu::Threads& threads_;
+  Protocol protocol_;
+  uint64_t seed_;
+  bool twin_;
+  std::unique_ptr<Gpu> gpu_;
+  std::optional<double> peak_flops_;
+};
 
 }  // namespace attune::lab

@@ -176,12 +176,16 @@ class WrongPlan final : public Plan {
 
   void take_tile(Running& r, const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t row,
                  int64_t begin, int64_t end) const {
-    std::vector<float> scores(static_cast<size_t>(end - begin), std::numeric_limits<float>::quiet_NaN());
+    struct Scored {
+      int64_t key;
+      float score;
+    };
+    std::vector<Scored> keys;
     float max = r.max;
     for (int64_t key = begin; key < end; ++key) {
       if (hidden(args, b, h, row, key)) continue;
-      scores[static_cast<size_t>(key - begin)] = score(args, s, b, h, row, key);
-      max = std::max(max, scores[static_cast<size_t>(key - begin)] * factor());
+      keys.push_back({key, score(args, s, b, h, row, key)});
+      max = std::max(max, keys.back().score * factor());
     }
     if (max == minus_infinity) return;
     const float rescale = std::exp2(r.max - max);
@@ -190,10 +194,9 @@ class WrongPlan final : public Plan {
     if (!is(Mistake::missed_rescale))
       for (float& x : r.o) x *= rescale;
     r.sum_before_last_tile = r.sum;
-    for (int64_t key = begin; key < end; ++key) {
-      add_key(r, args, s, b, h, key, scores[static_cast<size_t>(key - begin)]);
-      if (is(Mistake::double_key) && key == begin + tile_keys - 1)
-        add_key(r, args, s, b, h, key, scores[static_cast<size_t>(key - begin)]);
+    for (const auto& [key, z] : keys) {
+      add_key(r, args, s, b, h, key, z);
+      if (is(Mistake::double_key) && key == begin + tile_keys - 1) add_key(r, args, s, b, h, key, z);
     }
     if (is(Mistake::tail_counted) && end == s.seq_k)
       r.sum += static_cast<float>((tile_keys - end % tile_keys) % tile_keys) * std::exp2(0 - max);
@@ -201,7 +204,6 @@ class WrongPlan final : public Plan {
 
   void add_key(Running& r, const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t key,
                float z) const {
-    if (std::isnan(z)) return;  // hidden
     const float weight = std::exp2(std::fma(z, factor(), -r.max));
     if (weight == 0) return;
     r.sum += weight;

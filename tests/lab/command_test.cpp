@@ -1,0 +1,164 @@
+// The attune command as a user meets it: exit codes, JSON, silence in a pipe.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/paths.hpp"
+#include "tests/support/shell.hpp"
+
+namespace attune::lab {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* problem = "'fwd b1 h2/2 q20 k30 d16 f16'";
+
+test::Outcome attune(const std::string& arguments) { return test::shell(test::build() + "/attune " + arguments); }
+
+// Every line of the output as JSON; a line that is not fails the test.
+std::vector<json> objects(const test::Outcome& outcome) {
+  std::vector<json> objects;
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);) {
+    objects.push_back(json::parse(line, nullptr, false));
+    EXPECT_FALSE(objects.back().is_discarded()) << line;
+  }
+  return objects;
+}
+
+TEST(Command, HelpHasExamples) {
+  for (const char* command : {"", "run", "check", "bench", "info", "explain"}) {
+    const auto outcome = attune(std::string(command) + " --help");
+    EXPECT_EQ(outcome.status, 0) << command;
+    EXPECT_NE(outcome.output.find("examples:"), std::string::npos) << command;
+  }
+  EXPECT_EQ(attune("").status, 0);
+}
+
+TEST(Command, BadInputIs2) {
+  for (const char* arguments :
+       {"chekc", "check --sed 3", "check 'fwd b1'", "check 'fwd b1 h2/2 q8 k8 d16 f8'", "check --set nothing",
+        "check --set /nonexistent.toml", "check --kernel no/such", "check --input odd", "check --oracle delphi",
+        "check --storage round", "check --seed minus", "explain", "explain 'fwd'", "bench --kernel no/such",
+        "bench --mode warm", "run 'fwd b1 h3/2 q8 k8 d16 f16'", "check --backend tpu"}) {
+    const auto outcome = attune(arguments);
+    EXPECT_EQ(outcome.status, 2) << arguments << "\n" << outcome.output;
+    EXPECT_FALSE(outcome.output.empty()) << arguments;
+  }
+}
+
+TEST(Command, ErrorsNameWhatIsWrong) {
+  EXPECT_NE(attune("check 'fwd b1 h2/2 q8 k8 d16 f8'").output.find("f8"), std::string::npos);
+  EXPECT_NE(attune("check --set nothing").output.find("reports7"), std::string::npos);
+  EXPECT_NE(attune("check --input odd").output.find("heavy-tailed"), std::string::npos);
+}
+
+TEST(Command, UnsupportedIs3) {
+  const std::string other_device = "any/fwd";  // a GPU kernel on the CPU
+  EXPECT_EQ(attune(std::string("check --backend cpu ") + problem + " --kernel " + other_device).status, 3);
+  EXPECT_EQ(attune(std::string("explain ") + problem + " --kernel " + other_device).status, 3);
+  EXPECT_EQ(attune(std::string("bench --backend cpu ") + problem + " --kernel " + other_device).status, 3);
+}
+
+TEST(Command, CheckWritesTheFieldsItPromises) {
+  const auto outcome = attune(std::string("check --backend cpu --json --kernel all --input all --seed 9 ") + problem);
+  EXPECT_EQ(outcome.status, 0);
+  const auto lines = objects(outcome);
+  EXPECT_GE(lines.size(), 8u * 3u);
+  for (const json& line : lines) {
+    EXPECT_EQ(line.at("problem"), "fwd b1 h2/2 q20 k30 d16 f16");
+    EXPECT_TRUE(line.at("kernel").get<std::string>().starts_with("cpu/"));
+    EXPECT_TRUE(line.at("why").is_string());
+    EXPECT_EQ(line.at("ok"), true);
+    for (const char* number : {"rel_rms", "rel_rms_ideal", "rel_rms_bound", "max_ulp", "max_ulp_bound", "lse_err"})
+      EXPECT_TRUE(line.at(number).is_number()) << number;
+    for (const char* place : {"batch", "head", "row"}) EXPECT_TRUE(line.at("worst").at(place).is_number_integer());
+    EXPECT_EQ(line.at("seed"), 9);
+    EXPECT_EQ(line.at("rows"), 40);
+    EXPECT_EQ(line.at("total_rows"), 40);
+  }
+}
+
+TEST(Command, CheckOfAnOracleHasNoErrorFigures) {
+  const auto lines = objects(attune(std::string("check --backend cpu --json --oracle all ") + problem));
+  EXPECT_EQ(lines.size(), 8u);
+  for (const json& line : lines) {
+    EXPECT_TRUE(line.at("oracle").is_string());
+    EXPECT_TRUE(line.at("rel_rms").is_null());
+    EXPECT_EQ(line.at("ok"), true);
+  }
+}
+
+TEST(Command, CheckForPeopleEndsWithTheWorst) {
+  const auto outcome = attune("check --backend cpu --random 20 --seed 4 --kernel all");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_NE(outcome.output.find("worst error: "), std::string::npos);
+  EXPECT_NE(outcome.output.find("checks passed, 0 failed"), std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find('\r'), std::string::npos) << "no progress line in a pipe";
+  EXPECT_EQ(outcome.output.find('\033'), std::string::npos);
+}
+
+TEST(Command, SetsComeFromFilesToo) {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "mine.toml").string();
+  std::ofstream(path) << "problems = ['fwd b1 h1 q4 k4 d8 f32', 'fwd b1 h1 q4 k4 d8 bf16']\n";
+  EXPECT_EQ(objects(attune("check --backend cpu --json --set " + path)).size(), 2u);
+}
+
+TEST(Command, BenchWritesTheFieldsItPromises) {
+  const auto outcome = attune(std::string("bench --backend cpu --json --rounds 7 --samples 2 --budget 1 "
+                                          "--kernel cpu/portable --kernel cpu/unfused ") +
+                              problem);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const auto lines = objects(outcome);
+  ASSERT_EQ(lines.size(), 2u);
+  for (const json& line : lines) {
+    EXPECT_EQ(line.at("problem"), "fwd b1 h2/2 q20 k30 d16 f16");
+    EXPECT_EQ(line.at("ok"), true);
+    EXPECT_GT(line.at("us"), 0.0);
+    EXPECT_LE(line.at("lo"), line.at("us"));
+    EXPECT_GE(line.at("hi"), line.at("us"));
+    EXPECT_GT(line.at("gflops"), 0.0);
+    EXPECT_EQ(line.at("samples").size(), 7u);
+    for (const json& round : line.at("samples")) EXPECT_GE(round.size(), 1u);
+  }
+  EXPECT_EQ(lines[0].at("kernel"), "cpu/portable");
+  EXPECT_TRUE(lines[1].at("ratio").is_number());
+  EXPECT_TRUE(lines[1].at("verdict").is_string());
+}
+
+TEST(Command, RunPrintsATable) {
+  const auto outcome = attune(std::string("run --backend cpu --rounds 6 ") + problem);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  for (const char* word : {"problem", "kernel", "median", "GFLOP/s", "of peak", "error", "unfused", "why", "cpu/"})
+    EXPECT_NE(outcome.output.find(word), std::string::npos) << word;
+  const auto lines = objects(attune(std::string("run --backend cpu --json --rounds 6 ") + problem));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_GT(lines[0].at("unfused_ratio"), 0.0);
+  EXPECT_GT(lines[0].at("peak_gflops"), 0.0);
+}
+
+TEST(Command, InfoListsKernels) {
+  const auto lines = objects(attune("info --json"));
+  ASSERT_EQ(lines.size(), 1u);
+  bool found = false;
+  for (const json& kernel : lines[0].at("kernels")) found |= kernel.at("name") == "cpu/portable";
+  EXPECT_TRUE(found);
+  EXPECT_TRUE(lines[0].at("version").is_string());
+  EXPECT_GE(lines[0].at("threads"), 1);
+  EXPECT_NE(attune("info").output.find("cpu/reference"), std::string::npos);
+}
+
+TEST(Command, ExplainGivesAReason) {
+  const auto lines = objects(attune(std::string("explain --json ") + problem));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(lines[0].at("kernel").get<std::string>().starts_with("cpu/"));
+  EXPECT_FALSE(lines[0].at("why").get<std::string>().empty());
+  EXPECT_GE(lines[0].at("candidates").size(), 1u);
+  EXPECT_NE(attune(std::string("explain ") + problem).output.find("why: "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace attune::lab

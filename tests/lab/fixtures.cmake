@@ -1,0 +1,2 @@
+# command_test runs the command itself.
+add_dependencies(test_lab attune_command)
