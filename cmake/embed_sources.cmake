@@ -1,14 +1,18 @@
-# Writes OUTPUT, a C++ file that holds the text of FILES (paths relative to REPO) and the compiler version of
-# kernels/compiler.toml. Run as: cmake -DREPO=... -DOUTPUT=... -DFILES=a,b,... -P embed_sources.cmake
-file(STRINGS ${REPO}/kernels/compiler.toml line REGEX "^nvrtc *=")
-string(REGEX REPLACE "^nvrtc *= *\"([^\"]*)\".*" "\\1" version "${line}")
-if(NOT version MATCHES "^[0-9]+\\.[0-9]+\\.[0-9]+$")
-  message(FATAL_ERROR "kernels/compiler.toml: no line nvrtc = \"MAJOR.MINOR.PATCH\"")
+# Writes OUTPUT, a C++ file with the text of FILES (paths relative to REPO) as the table attune::jit::TABLE, and, for the
+# table embedded_files, the compiler version of kernels/compiler.toml.
+# Run as: cmake -DREPO=... -DOUTPUT=... -DTABLE=... -DFILES=a,b,... -P embed_sources.cmake
+file(WRITE ${OUTPUT}.part "// Made by cmake/embed_sources.cmake.\n#include \"jit/embedded.hpp\"\n\nnamespace attune::jit {\n\n")
+if(TABLE STREQUAL embedded_files)
+  file(STRINGS ${REPO}/kernels/compiler.toml line REGEX "^nvrtc *=")
+  string(REGEX REPLACE "^nvrtc *= *\"([^\"]*)\".*" "\\1" version "${line}")
+  if(NOT version MATCHES "^[0-9]+\\.[0-9]+\\.[0-9]+$")
+    message(FATAL_ERROR "kernels/compiler.toml: no line nvrtc = \"MAJOR.MINOR.PATCH\"")
+  endif()
+  file(APPEND ${OUTPUT}.part "const char measured_nvrtc_version[] = \"${version}\";\n\n")
 endif()
 
 string(REPLACE "," ";" FILES "${FILES}")
-file(WRITE ${OUTPUT}.part "// Made by cmake/embed_sources.cmake.\n#include \"jit/embedded.hpp\"\n\nnamespace attune::jit {\n\n"
-  "const char measured_nvrtc_version[] = \"${version}\";\n\nconst EmbeddedFile embedded_files[] = {\n")
+file(APPEND ${OUTPUT}.part "extern const EmbeddedFile ${TABLE}[];\nconst EmbeddedFile ${TABLE}[] = {\n")
 foreach(path IN LISTS FILES)
   file(READ ${REPO}/${path} text)
   string(FIND "${text}" ")attune_embedded\"" closes)

@@ -34,6 +34,8 @@ int main(int argc, char** argv) {
   add_info(app, status);
   add_explain(app, status);
   add_pack(app, status);
+  add_selection(app, status);
+  add_evidence(app, status);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());

@@ -1,4 +1,4 @@
-// Named lists of problems. docs/problems.md says where each comes from.
+// Named lists of problems; `attune info` lists them.
 #pragma once
 
 #include <span>

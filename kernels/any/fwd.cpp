@@ -93,7 +93,7 @@ class Forward final : public gpu::GpuKernel {
 
     Params params{};
     params.call = call_of(problem);
-    const int64_t rows = config.warps * config.rows_per_warp;
+    const int64_t rows = int64_t{config.warps} * config.rows_per_warp;
     params.blocks = (params.call.seq_q + rows - 1) / rows * params.call.heads * params.call.batch;
     return {{gpu::make_step(unit, grid_for(params.blocks), params,
                             [](Params& out, const attune_forward_args& args, const gpu::Driver&) {

@@ -60,14 +60,14 @@ struct SharedStorage {
   Real factor[rows];                        // what the output so far is to be multiplied by
 };
 
-ATTUNE_SHARED_CODE int64_t shared_bytes(Variant variant, Config config) {
-  const int64_t rows = config.warps * config.rows_per_warp;
-  const int64_t tile = keys_per_tile * max_of(variant.dim_qk + 4, variant.dim_v);
-  const int64_t real_bytes = variant.dtype == Dtype::f32 ? 8 : 4;
+ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
+  const int rows = config.warps * config.rows_per_warp;
+  const int tile = keys_per_tile * max_of(variant.dim_qk + 4, variant.dim_v);
+  const int real_bytes = variant.dtype == Dtype::f32 ? 8 : 4;
   return 4 * rows * variant.dim_qk + 4 * tile + real_bytes * rows * (keys_per_tile + 3);
 }
 
-ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int64_t shared_bytes_per_block) {
+ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_bytes_per_block) {
   const int registers_of_o = config.rows_per_warp * (variant.dim_v / lane_dims) * (variant.dtype == Dtype::f32 ? 2 : 1);
   return registers_of_o <= 64 && shared_bytes(variant, config) <= shared_bytes_per_block;
 }

@@ -41,8 +41,8 @@ struct SharedStorage {
   float tile[keys_per_tile][stride];
 };
 
-ATTUNE_SHARED_CODE int64_t shared_bytes(Variant variant, Config config) {
-  const int64_t stride = max_of(variant.dim_qk, variant.dim_v) + 1;
+ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
+  const int stride = max_of(variant.dim_qk, variant.dim_v) + 1;
   return 8 * config.warps * (variant.dim_qk + keys_per_tile) + 4 * keys_per_tile * stride;
 }
 

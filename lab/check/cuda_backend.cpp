@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "dispatch/context.hpp"
 #include "dispatch/select.hpp"
+#include "gpu/kernel.hpp"
 #include "kernels/any/reference.hpp"
 #include "lab/check/device_memory.hpp"
 
@@ -82,8 +83,9 @@ class DeviceCall {
 
 class CudaExecutor final : public Executor {
  public:
-  explicit CudaExecutor(int device_index)
+  CudaExecutor(int device_index, std::string config)
       : device_index_(device_index),
+        config_(std::move(config)),
         driver_(gpu::driver()),
         primary_(context("").gpu().device(device_index).context()) {
     const gpu::CurrentContext current(driver_, primary_);
@@ -108,9 +110,13 @@ class CudaExecutor final : public Executor {
     const gpu::CurrentContext current(driver_, primary_);
     const attune_forward_desc desc = desc_from(on_device(tensors.problem, device_index_));
     Context& with = context(kernel);
-    const uint64_t workspace_bytes = with.plan_for(desc).workspace_bytes();
-    const DeviceCall call(driver_, tensors, workspace_bytes);
-    if (setting == "graph")
+    std::unique_ptr<const Plan> own;  // with the configuration that was asked for
+    if (!config_.empty()) own = gpu::find_gpu_kernel(kernel).plan_with(problem_from(desc), with, config_);
+    const Plan& plan = own != nullptr ? *own : with.plan_for(desc);
+    const DeviceCall call(driver_, tensors, plan.workspace_bytes());
+    if (own != nullptr && !plan.problem.empty())
+      own->run(call.args(), stream_);
+    else if (setting == "graph")
       replay(with, desc, call.args());
     else
       with.forward(desc, call.args(), stream_);
@@ -190,6 +196,7 @@ class CudaExecutor final : public Executor {
   }
 
   const int device_index_;
+  const std::string config_;
   std::map<std::string, std::unique_ptr<Context>> contexts_;
   const Driver& driver_;
   const gpu::CUcontext primary_;
@@ -236,7 +243,9 @@ class CudaReference final : public ReferenceSource {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_cuda_executor(int device_index) { return std::make_unique<CudaExecutor>(device_index); }
+std::unique_ptr<Executor> make_cuda_executor(int device_index, const std::string& config) {
+  return std::make_unique<CudaExecutor>(device_index, config);
+}
 
 std::unique_ptr<ReferenceSource> make_cuda_reference(int device_index) {
   return std::make_unique<CudaReference>(device_index);

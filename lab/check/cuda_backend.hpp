@@ -10,7 +10,8 @@
 namespace attune::lab {
 
 // Throw ATTUNE_NO_DEVICE where the device is absent.
-std::unique_ptr<Executor> make_cuda_executor(int device_index = 0);
+// `config`: of the forced kernel's space(), "" for the kernel's own choice.
+std::unique_ptr<Executor> make_cuda_executor(int device_index = 0, const std::string& config = "");
 std::unique_ptr<ReferenceSource> make_cuda_reference(int device_index = 0);
 
 }  // namespace attune::lab

@@ -41,7 +41,7 @@ class DeviceMemory {
   size_t bytes() const { return bytes_; }
   template <typename T>
   T* as(size_t offset_bytes = 0) const {
-    return reinterpret_cast<T*>(address_ + offset_bytes);
+    return reinterpret_cast<T*>(address_ + offset_bytes);  // NOLINT(performance-no-int-to-ptr): the driver's own form
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
+#include "lab/cmd/peers.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/progress.hpp"
 #include "lab/text.hpp"
@@ -18,6 +19,7 @@ namespace {
 struct BenchOptions {
   ProblemArguments problems;
   std::vector<std::string> kernels, against, plugins;
+  PeerOptions peers;
   std::string backend;
   Protocol protocol;
   uint64_t seed = 1;
@@ -35,6 +37,12 @@ std::vector<Entrant> entrants_of(const BenchOptions& options) {
   for (const std::string& path : options.against) entrants.push_back({path, "", path, ""});
   for (const std::string& path : options.plugins) entrants.push_back({path, "", "", path});
   return entrants;
+}
+
+std::vector<std::string> problems_of(const BenchOptions& options) {
+  ProblemArguments arguments = options.problems;
+  if (arguments.none()) arguments.sets = {"mission"};
+  return arguments.resolve();
 }
 
 nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant, double peak_flops) {
@@ -76,10 +84,8 @@ class BenchCommand {
         timekeeper_(backends_.front(), threads_, options.protocol, options.seed, true) {}
 
   int run() {
-    ProblemArguments arguments = options_.problems;
-    if (arguments.none()) arguments.sets = {"mission"};
     const std::vector<Entrant> entrants = entrants_of(options_);
-    const std::vector<std::string> problems = arguments.resolve();
+    const std::vector<std::string> problems = problems_of(options_);
     ProgressLine progress;
     for (const std::string& problem : problems) {
       progress.say(fmt::format("checking {}", problem));
@@ -159,6 +165,7 @@ void add_bench(CLI::App& app, int& status) {
   list("--kernel", options->kernels, "a kernel by name; the first one is what others are compared with");
   list("--against", options->against, "another libattune.so, in the same rounds");
   list("--plugin", options->plugins, "a shared library with attune_contender(), in the same rounds");
+  options->peers.add_to(*command);
   command->add_option("--rounds", options->protocol.rounds, "of measurement");
   command->add_option("--samples", options->protocol.samples, "of each contender in each round");
   command->add_option("--budget", options->protocol.budget_seconds, "seconds per problem; lowers the samples");
@@ -174,7 +181,11 @@ void add_bench(CLI::App& app, int& status) {
       "  attune bench --kernel cpu/avx512 --kernel cpu/unfused 'fwd b1 h8/8 q512 k512 d64 f16'\n"
       "  attune bench --set small --budget 3 --json\n"
       "  attune bench --against old/libattune.so");
-  command->callback([options, &status] { status = BenchCommand(*options).run(); });
+  command->callback([options, &status] {
+    status = options->peers.asked()
+                 ? run_peers(peer_run(options->peers, problems_of(*options), options->kernels, options->protocol))
+                 : BenchCommand(*options).run();
+  });
 }
 
 }  // namespace attune::lab

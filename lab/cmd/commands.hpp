@@ -14,5 +14,7 @@ void add_bench(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
 void add_pack(CLI::App& app, int& status);
+void add_selection(CLI::App& app, int& status);
+void add_evidence(CLI::App& app, int& status);
 
 }  // namespace attune::lab

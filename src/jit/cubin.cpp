@@ -77,7 +77,8 @@ class Elf {
   template <typename T>
   T at(uint64_t offset) const {
     T value;
-    std::memcpy(&value, slice(offset, sizeof value).data(), sizeof value);
+    const std::string_view bytes = slice(offset, sizeof value);
+    std::memcpy(&value, bytes.data(), bytes.size());
     return value;
   }
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -87,14 +88,16 @@ TEST(ThreadPool, ExceptionsCrossALentHook) {
 TEST(ThreadPool, NestedLoopsStayOnTheirThread) {
   Threads threads(with_threads(4));
   std::atomic<int> inner{0}, elsewhere{0};
-  threads.parallel_for(20, [&](int64_t) {
+  // Two bodies leave two workers idle, who would have time to join the inner loops.
+  threads.parallel_for(2, [&](int64_t) {
     const auto here = std::this_thread::get_id();
     threads.parallel_for(10, [&](int64_t) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
       ++inner;
       if (std::this_thread::get_id() != here) ++elsewhere;
     });
   });
-  EXPECT_EQ(inner, 200);
+  EXPECT_EQ(inner, 20);
   EXPECT_EQ(elsewhere, 0);
 }
 
@@ -132,20 +135,40 @@ TEST(ThreadPool, CostsNothingWhenIdle) {
   EXPECT_LT(process_seconds() - before, 0.03);
 }
 
-TEST(ThreadPool, WorksInAForkedChild) {
-  Threads threads(with_threads(3));
-  expect_each_once(threads, 100);
+TEST(ThreadPool, AForkedChildStartsItsOwnWorkers) {
+  auto threads = std::make_unique<Threads>(with_threads(3));
+  expect_each_once(*threads, 100);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    std::atomic<int> count{0};
-    threads.parallel_for(100, [&](int64_t) { ++count; });
-    _exit(count == 100 ? 0 : 1);
+    alarm(20);  // a hang ends the child
+    std::atomic<int> arrived{0};
+    threads->parallel_for(3, [&](int64_t) {
+      ++arrived;
+      while (arrived < 3) std::this_thread::yield();
+    });
+    threads.reset();
+    _exit(arrived == 3 ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  expect_each_once(threads, 100);
+  expect_each_once(*threads, 100);
+}
+
+TEST(ThreadPool, AForkedChildThatDoesNotUseThePoolCanDestroyIt) {
+  auto threads = std::make_unique<Threads>(with_threads(3));
+  expect_each_once(*threads, 100);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);
+    threads.reset();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(ThreadPool, SizeComesFromOptionsThenEnvironmentThenAffinity) {

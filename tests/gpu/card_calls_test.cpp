@@ -320,13 +320,13 @@ TEST_F(CardCalls, CallCostsLittleMoreThanItsLaunch) {
   const Recipe recipe = kernel.recipe(sets[0]->problem, runtime.properties(0),
                                       kernel.space(sets[0]->problem, runtime.properties(0)).at(0));
   struct Bare {
+    Bare(const Step& step, CUfunction function) : launch(function, step.grid, step.unit, step.programmatic) {}
     Launch launch;
-    alignas(64) std::byte params[largest_params_bytes];
+    alignas(64) std::byte params[largest_params_bytes] = {};
   };
   std::vector<std::unique_ptr<Bare>> bare;
   for (const Step& step : recipe.steps) {
-    bare.push_back(std::unique_ptr<Bare>(
-        new Bare{Launch(runtime.load(step.unit, 0).function, step.grid, step.unit, step.programmatic), {}}));
+    bare.push_back(std::make_unique<Bare>(step, runtime.load(step.unit, 0).function));
     step.bind(*driver, sets[0]->args, bare.back()->params);
   }
   const double launch = quickest([&](int) {

@@ -16,7 +16,7 @@ template <typename... Parameters>
 constexpr std::array<size_t, 16> parameter_sizes(int (*)(Parameters...)) {
   std::array<size_t, 16> sizes{sizeof...(Parameters)};
   size_t i = 1;
-  ((sizes[i++] = sizeof(Parameters)), ...);
+  ((sizes[i++] = sizeof(Parameters)), ...);  // NOLINT(bugprone-sizeof-expression): of pointers, too
   return sizes;
 }
 
@@ -38,7 +38,7 @@ template <typename... Parameters>
 constexpr std::array<size_t, 16> real_parameter_sizes(CUresult (*)(Parameters...)) {
   std::array<size_t, 16> sizes{sizeof...(Parameters)};
   size_t i = 1;
-  ((sizes[i++] = sizeof(Parameters)), ...);
+  ((sizes[i++] = sizeof(Parameters)), ...);  // NOLINT(bugprone-sizeof-expression): of pointers, too
   return sizes;
 }
 #define ATTUNE_REAL(function, ...) {#function, real_parameter_sizes(static_cast<decltype(&::function)>(nullptr))},

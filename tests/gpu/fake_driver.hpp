@@ -37,9 +37,10 @@ inline State state;
 inline thread_local std::vector<CUcontext> contexts;  // the stack of this thread
 inline thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
+// A handle or pointer that nobody follows.
 template <typename Handle>
 Handle handle(uintptr_t number) {
-  return reinterpret_cast<Handle>(number);
+  return reinterpret_cast<Handle>(number);  // NOLINT(performance-no-int-to-ptr)
 }
 inline CUcontext primary(int device) { return handle<CUcontext>(0x1000 + static_cast<uintptr_t>(device)); }
 

@@ -17,13 +17,14 @@ namespace {
 thread_local uint64_t allocations = 0;
 }
 
-void* operator new(size_t bytes) {
+// Not inlined: seen side by side, malloc and free would look mismatched to the compiler.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace attune::gpu {
 namespace {
@@ -59,16 +60,16 @@ class HotPath : public testing::Test {
     problem.device_kind = DeviceKind::cuda;
     desc = desc_from(problem);
     args.struct_size = sizeof args;
-    args.k = args.v = reinterpret_cast<void*>(uintptr_t{0x30000});
-    args.o = reinterpret_cast<void*>(uintptr_t{0x40000});
-    args.lse = reinterpret_cast<float*>(uintptr_t{0x60000});
-    args.workspace = reinterpret_cast<void*>(uintptr_t{0x50000});
+    args.k = args.v = fake::handle<void*>(0x30000);
+    args.o = fake::handle<void*>(0x40000);
+    args.lse = fake::handle<float*>(0x60000);
+    args.workspace = fake::handle<void*>(0x50000);
     args.workspace_bytes = 512;
     fake::state.take_notes = false;
   }
 
   void call(uintptr_t q) {
-    args.q = reinterpret_cast<void*>(q);
+    args.q = fake::handle<void*>(q);
     context->forward(desc, args, nullptr);
   }
 

@@ -59,11 +59,11 @@ class FakeGpu : public testing::Test {
   attune_forward_args args_at(uintptr_t q) {
     attune_forward_args args{};
     args.struct_size = sizeof args;
-    args.q = reinterpret_cast<void*>(q);
-    args.k = args.v = reinterpret_cast<void*>(uintptr_t{0x30000});
-    args.o = reinterpret_cast<void*>(uintptr_t{0x40000});
-    args.lse = reinterpret_cast<float*>(uintptr_t{0x60000});
-    args.workspace = reinterpret_cast<void*>(uintptr_t{0x50000});
+    args.q = fake::handle<void*>(q);
+    args.k = args.v = fake::handle<void*>(0x30000);
+    args.o = fake::handle<void*>(0x40000);
+    args.lse = fake::handle<float*>(0x60000);
+    args.workspace = fake::handle<void*>(0x50000);
     args.workspace_bytes = 512;
     return args;
   }
@@ -90,7 +90,7 @@ TEST_F(FakeGpu, AddedKernelIsSelectedCompiledAndLaunched) {
   toy::Params params;
   std::memcpy(&params, launched.params.data(), sizeof params);
   EXPECT_EQ(params.q.words[0], 0x20000u);
-  EXPECT_EQ(params.o, reinterpret_cast<void*>(uintptr_t{0x40000}));
+  EXPECT_EQ(params.o, fake::handle<void*>(0x40000));
   EXPECT_EQ(params.rows, 64);
   EXPECT_EQ(fake::state.loads_in_capture_mode, 0) << "loading must not disturb other threads' captures";
   EXPECT_TRUE(fake::contexts.empty()) << "the caller's contexts are as before";
@@ -126,8 +126,8 @@ TEST_F(FakeGpu, MisalignedPointersGoToAKernelThatTakesThem) {
   EXPECT_NE(fake::state.launches[0].function, fake::state.launches[1].function);
   EXPECT_NE(fake::state.launches[1].threads, 64u);
   void* q = nullptr;
-  std::memcpy(&q, fake::state.launches[1].params.data(), sizeof q);
-  EXPECT_EQ(q, reinterpret_cast<void*>(uintptr_t{0x20002})) << "never by a copy";
+  std::memcpy(static_cast<void*>(&q), fake::state.launches[1].params.data(), sizeof q);
+  EXPECT_EQ(q, fake::handle<void*>(0x20002)) << "never by a copy";
 
   attune_options only_toy{};
   only_toy.kernel = "test/toy";
@@ -153,10 +153,9 @@ TEST_F(FakeGpu, UnpreparedCallInACaptureIsRefused) {
   merge.device_kind = ATTUNE_CUDA;
   merge.parts = merge.batch = merge.heads = merge.rows = merge.dim = 1;
   merge.part_o = merge.o = merge.part_lse = merge.lse = {1, 1, 1};
-  const void* part = reinterpret_cast<void*>(uintptr_t{0x1000});
-  const float* part_lse = reinterpret_cast<float*>(uintptr_t{0x2000});
-  attune_merge_args merge_args{
-      sizeof merge_args, 0, &part, &part_lse, reinterpret_cast<void*>(uintptr_t{0x3000}), nullptr};
+  const void* part = fake::handle<void*>(0x1000);
+  const float* part_lse = fake::handle<float*>(0x2000);
+  attune_merge_args merge_args{sizeof merge_args, 0, &part, &part_lse, fake::handle<void*>(0x3000), nullptr};
   EXPECT_EQ(status_of([&] { context().merge(merge, merge_args, stream); }), ATTUNE_NOT_PREPARED);
 
   // After attune_prepare everything may be captured: aligned, misaligned, merge.

@@ -189,7 +189,7 @@ TEST_F(StoreTest, DamagedEntriesAreMadeAnew) {
   std::vector<std::string> damaged = {"", good + "x"};
   for (size_t length = 1; length < good.size(); length += length < 64 ? 5 : 611)
     damaged.push_back(good.substr(0, length));
-  for (size_t bit = 0; bit < good.size() * 8; bit += bit < 64 * 8 ? 3 : 2311) {
+  for (size_t bit = 0; bit < good.size() * 8; bit += bit < size_t{64} * 8 ? 3 : 2311) {
     damaged.push_back(good);
     damaged.back()[bit / 8] = static_cast<char>(damaged.back()[bit / 8] ^ (1 << bit % 8));
   }

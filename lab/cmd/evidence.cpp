@@ -1,0 +1,114 @@
+// attune evidence: what has been shown, by records that can be verified, and whether it still speaks for the code of
+// today.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "gpu/runtime.hpp"
+#include "jit/paths.hpp"
+#include "lab/cmd/commands.hpp"
+#include "lab/evidence/kernel_checks.hpp"
+#include "lab/evidence/schema.hpp"
+#include "lab/progress.hpp"
+
+namespace attune::lab {
+namespace {
+
+struct EvidenceOptions {
+  std::string manifest = "kernels/manifest.toml", folder = "evidence";
+  std::vector<std::string> files;
+  int device_index = 0;
+};
+
+std::vector<PromisedKernel> promised(const EvidenceOptions& options, std::string_view arch) {
+  std::vector<Promise> promises = read_manifest_file(options.manifest);
+  std::erase_if(promises, [&](const Promise& promise) { return promise.arch != arch; });
+  jit::Store store(jit::store_options_from_environment());
+  ProgressLine progress(static_cast<int64_t>(promises.size()));
+  progress.say("compiling");
+  return compile_promised(std::move(promises), store, [&](size_t) { progress.step("compiling"); });
+}
+
+int verify_files(const EvidenceOptions& options) {
+  std::vector<std::string> files = options.files;
+  if (files.empty()) files = jit::matches(options.folder + "/*.json");
+  int status = exit_ok;
+  for (const std::string& file : files) {
+    try {
+      load_record(file);
+      fmt::print("{}: holds\n", file);
+    } catch (const Error& error) {
+      fmt::print("{}: {}\n", file, error.what());
+      status = exit_failed_check;
+    }
+  }
+  if (files.empty()) fmt::print("no records in {}\n", options.folder);
+  return status;
+}
+
+int record_checks(const EvidenceOptions& options) {
+  gpu::Runtime runtime;
+  const std::string arch = runtime.properties(options.device_index).arch();
+  const std::vector<PromisedKernel> kernels = promised(options, arch);
+  nlohmann::json record;
+  {
+    ProgressLine progress(static_cast<int64_t>(kernels.size()));
+    record =
+        check_promised_kernels(kernels, options.device_index, [&](const std::string& next) { progress.step(next); });
+  }
+  size_t failed = 0;
+  for (const nlohmann::json& result : record.at("results"))
+    if (result.at("passed") == false) {
+      ++failed;
+      fmt::print("failed: {}, {}\n", result.at("subject").get<std::string>(), result.at("problem").get<std::string>());
+    }
+  std::filesystem::create_directories(options.folder);
+  fmt::print("{}: {} kernels, {} checks, {} failed\n", save_record(record, options.folder), record.at("stamps").size(),
+             record.at("results").size(), failed);
+  return failed == 0 ? exit_ok : exit_failed_check;
+}
+
+int print_status(const EvidenceOptions& options) {
+  int missing = 0;
+  for (const KernelFreshness& entry : check_freshness(promised(options, "sm_90a"), options.folder)) {
+    fmt::print("{:8}{}{}{}\n", name_of(entry.freshness), entry.subject, entry.record.empty() ? "" : ", ", entry.record);
+    if (entry.freshness != Freshness::fresh) ++missing;
+  }
+  if (missing > 0)
+    fmt::print("{} kernels without fresh check evidence: run `attune evidence check` on a GPU\n", missing);
+  return missing == 0 ? exit_ok : exit_failed_check;
+}
+
+}  // namespace
+
+void add_evidence(CLI::App& app, int& status) {
+  auto options = std::make_shared<EvidenceOptions>();
+  auto schema = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("evidence", "records of checks and measurements, and what they speak for");
+  command->add_flag("--schema", *schema, "print the JSON Schema of a record");
+  command->add_option("--folder", options->folder, "where the records are")->capture_default_str();
+  command->add_option("--manifest", options->manifest, "which kernels are promised")->capture_default_str();
+  command->require_subcommand(0, 1);
+  command->footer(
+      "examples:\n"
+      "  attune evidence verify          does every record follow from what it holds?\n"
+      "  attune evidence check           on a GPU: check every promised kernel, write a record\n"
+      "  attune evidence status          has the code of today been checked on a GPU?");
+  CLI::App* verify = command->add_subcommand("verify", "recompute every verdict from the figures it rests on");
+  verify->add_option("files", options->files, "records; all of the folder if none is given");
+  CLI::App* check = command->add_subcommand("check", "check every promised kernel on this GPU and write a record");
+  check->add_option("--device", options->device_index, "ordinal of the GPU")->capture_default_str();
+  CLI::App* fresh = command->add_subcommand("status", "which promised kernels have a check of exactly their code");
+  verify->callback([options, &status] { status = verify_files(*options); });
+  check->callback([options, &status] { status = record_checks(*options); });
+  fresh->callback([options, &status] { status = print_status(*options); });
+  command->callback([command, schema] {
+    if (*schema)
+      fmt::print("{}\n", evidence_schema().dump(2));
+    else if (command->get_subcommands().empty())
+      fmt::print("{}", command->help());
+  });
+}
+
+}  // namespace attune::lab

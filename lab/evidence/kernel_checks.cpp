@@ -1,0 +1,150 @@
+#include "lab/evidence/kernel_checks.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "core/error.hpp"
+#include "gpu/kernel.hpp"
+#include "gpu/runtime.hpp"
+#include "lab/check/checker.hpp"
+#include "lab/check/cuda_backend.hpp"
+#include "lab/evidence/stamp.hpp"
+#include "lab/measure/environment.hpp"
+
+namespace attune::lab {
+namespace {
+
+constexpr std::string_view measured_arch = "sm_90a";
+
+struct Shape {
+  int batch, heads, heads_kv, seq_q, seq_k;
+};
+constexpr Shape shapes[] = {{2, 4, 2, 200, 333}, {1, 2, 1, 1000, 777}, {1, 1, 1, 64, 64}, {3, 2, 2, 129, 2048}};
+constexpr Shape few_row_shapes[] = {{2, 4, 2, 1, 77}, {1, 2, 2, 5, 1000}, {3, 1, 1, 8, 64}};
+constexpr const char* features[] = {"",     "causal-br", "causal-tl", "w30,10", "cap5",
+                                    "sink", "bias=bhqk", "mask=b1qk", "var",    "scale-0.3"};
+constexpr InputKind hostile[] = {InputKind::heavy_tailed, InputKind::far_negative, InputKind::rising_max};
+
+std::string text_of(const Shape& shape, const Problem& like, const std::string& feature) {
+  return fmt::format("fwd b{} h{}/{} q{} k{} d{}/{} {} {}", shape.batch, shape.heads, shape.heads_kv, shape.seq_q,
+                     shape.seq_k, like.dim_qk, like.dim_v, name_of(like.dtype), feature);
+}
+
+Problem on_gpu(const std::string& text) {
+  Problem problem = parse_problem(text);
+  problem.device_kind = DeviceKind::cuda;
+  return problem;
+}
+
+// Whether the kernel, asked for this problem with this configuration, runs this unit.
+bool is_served_by(const gpu::GpuKernel& kernel, const Promise& promise, const std::string& text) {
+  const gpu::DeviceProperties& device = gpu::typical_device(promise.arch);
+  const Problem problem = on_gpu(text);
+  if (!kernel.refusal_on(problem, device).empty()) return false;
+  const std::vector<std::string> configs = kernel.space(problem, device);
+  if (std::ranges::find(configs, promise.unit.config) == configs.end()) return false;
+  const gpu::Recipe recipe = kernel.recipe(problem, device, promise.unit.config);
+  return std::ranges::any_of(recipe.steps,
+                             [&](const gpu::Step& step) { return source_of(step.unit) == source_of(promise.unit); });
+}
+
+}  // namespace
+
+std::vector<std::string> problems_for(const Promise& promise) {
+  const gpu::GpuKernel& kernel = gpu::find_gpu_kernel(promise.kernel);
+  const Problem like = parse_problem(promise.problem);
+  std::vector<std::string> problems;
+  const auto add = [&](std::span<const Shape> of) {
+    for (const Shape& shape : of)
+      for (const char* feature : features)
+        if (const std::string text = to_string(parse_problem(text_of(shape, like, feature)));
+            is_served_by(kernel, promise, text))
+          problems.push_back(text);
+  };
+  add(shapes);
+  add(few_row_shapes);
+  return problems;
+}
+
+nlohmann::json check_promised_kernels(const std::vector<PromisedKernel>& kernels, int device_index,
+                                      const std::function<void(const std::string&)>& progress) {
+  gpu::Runtime runtime;
+  const gpu::DeviceProperties& device = runtime.properties(device_index);
+  Facts environment = host_facts();
+  environment["gpu"] = device.name;
+  environment["cuda_driver"] = std::to_string(gpu::driver().version);
+
+  std::vector<CheckResult> results;
+  Stamps stamps;
+  cpu::Threads threads{attune_options{}};
+  const auto truth = make_cuda_reference(device_index);
+  for (const PromisedKernel& kernel : kernels) {
+    const Promise& promise = kernel.promise;
+    if (promise.arch != device.arch() || promise.problem.empty() || !gpu::find_gpu_kernel(promise.kernel).selectable())
+      continue;
+    const std::string subject = subject_of(promise.unit, promise.arch);
+    progress(subject);
+    const auto executor = make_cuda_executor(device_index, promise.unit.config);
+    Checker checker(*executor, *truth, threads, RowPolicy{.all_rows_flops = 0x1p30, .sampled_rows = 256});
+    const auto check = [&](const std::string& problem, InputKind input) {
+      const Outcome outcome = checker.check({problem, promise.kernel, input, 1, Storage::dense, std::nullopt});
+      if (!outcome.unsupported.empty()) fail(ATTUNE_INTERNAL_ERROR, "{}: {}", problem, outcome.unsupported);
+      const Judgement& j = outcome.judgement;
+      results.push_back({fmt::format("{} ({})", problem, name_of(input)),
+                         subject,
+                         {{"rel_rms", j.rel_rms},
+                          {"max_ulp", j.max_ulp},
+                          {"lse_err", j.lse_err},
+                          {"broken_rules", outcome.ok() ? 0.0 : 1.0}},
+                         {{"rel_rms", j.rel_rms_bound},
+                          {"max_ulp", j.max_ulp_bound},
+                          {"lse_err", j.lse_bound},
+                          {"broken_rules", 0.0}}});
+    };
+    const std::vector<std::string> problems = problems_for(promise);
+    if (problems.empty()) fail(ATTUNE_INTERNAL_ERROR, "no problem to check {} with", subject);
+    for (const std::string& problem : problems) check(problem, InputKind::normal);
+    for (const InputKind input : hostile) check(problems.front(), input);
+    stamps[subject] = stamp_of(*kernel.built, promise.kernel);
+  }
+  return check_record(results, environment, stamps, utc_now());
+}
+
+std::vector<KernelFreshness> check_freshness(const std::vector<PromisedKernel>& kernels, const std::string& folder) {
+  std::map<std::string, nlohmann::json> records;  // by file name, which begins with kind and day
+  std::error_code none;
+  for (const auto& item : std::filesystem::directory_iterator(folder, none))
+    if (item.path().extension() == ".json")
+      if (nlohmann::json record = load_record(item.path()); record.at("kind") == "check")
+        records[item.path().filename()] = std::move(record);
+
+  // A subject with a failed check has no evidence, whatever its stamp.
+  const auto passed = [](const nlohmann::json& record, const std::string& subject) {
+    return std::ranges::all_of(record.at("results"), [&](const nlohmann::json& result) {
+      return result.at("subject") != subject || result.at("passed") == true;
+    });
+  };
+  std::vector<KernelFreshness> list;
+  std::set<std::string> seen;
+  for (const PromisedKernel& kernel : kernels) {
+    const Promise& promise = kernel.promise;
+    if (promise.arch != measured_arch || promise.problem.empty() || !promise.packed ||
+        !gpu::find_gpu_kernel(promise.kernel).selectable())
+      continue;
+    KernelFreshness entry{subject_of(promise.unit, promise.arch), Freshness::unknown, ""};
+    if (!seen.insert(entry.subject).second) continue;
+    const std::string stamp = stamp_of(*kernel.built, promise.kernel);
+    for (const auto& [file, record] : records) {
+      const Freshness here = freshness(record, entry.subject, stamp);
+      if (here == Freshness::unknown || entry.freshness == Freshness::fresh) continue;
+      entry = {entry.subject, here == Freshness::fresh && !passed(record, entry.subject) ? Freshness::stale : here,
+               file};
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+}  // namespace attune::lab

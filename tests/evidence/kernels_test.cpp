@@ -1,0 +1,121 @@
+// What CI knows of GPU kernels without a GPU: what is selected, and that whatever may be selected has been checked on a
+// GPU as it is now.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.hpp"
+#include "gpu/kernel.hpp"
+#include "lab/evidence/kernel_checks.hpp"
+#include "lab/evidence/stamp.hpp"
+#include "lab/pack/selection.hpp"
+#include "tests/jit/toy.hpp"
+#include "tests/support/paths.hpp"
+
+namespace attune::lab {
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Selection, TableIsUpToDate) {
+  const std::string path = test::repo() + "/docs/selection.md";
+  EXPECT_EQ(text_of(path), selection_table()) << "run: attune selection --out docs/selection.md";
+}
+
+TEST(Stamp, CoversTheHostFileAndWhatItIncludes) {
+  EXPECT_EQ(host_hash_of("any/fwd").size(), 32u);
+  EXPECT_EQ(host_hash_of("any/fwd"), host_hash_of("any/fwd"));
+  EXPECT_NE(host_hash_of("any/fwd"), host_hash_of("any/reference"));
+  EXPECT_THROW(host_hash_of("any/none"), Error);
+  for (const gpu::GpuKernel* kernel : gpu::gpu_kernels()) EXPECT_NO_THROW(host_hash_of(kernel->name()));
+}
+
+Promise promise_of(const std::string& kernel, const std::string& problem) {
+  const gpu::GpuKernel& found = gpu::find_gpu_kernel(kernel);
+  Problem asked = parse_problem(problem);
+  asked.device_kind = DeviceKind::cuda;
+  const gpu::DeviceProperties& device = gpu::typical_device("sm_90a");
+  Promise promise;
+  promise.kernel = kernel;
+  promise.problem = problem;
+  promise.arch = "sm_90a";
+  promise.unit = found.recipe(asked, device, found.space(asked, device).at(0)).steps.at(0).unit;
+  return promise;
+}
+
+TEST(KernelChecks, ProblemsAreThoseTheUnitServes) {
+  const Promise many = promise_of("any/fwd", "fwd b1 h1/1 q64 k64 d128 bf16");
+  EXPECT_GT(problems_for(many).size(), 30u);
+  for (const std::string& text : problems_for(many)) {
+    EXPECT_THAT(text, testing::HasSubstr("bf16"));
+    EXPECT_EQ(parse_problem(text).dim_qk, 128);
+  }
+  const Promise few = promise_of("any/fwd", "fwd b1 h1/1 q1 k64 d128 bf16");
+  EXPECT_GT(problems_for(few).size(), 20u);
+}
+
+// A record as `attune evidence check` writes it, for one kernel.
+class Freshness : public testing::Test {
+ protected:
+  void SetUp() override {
+    SKIP_WITHOUT_NVRTC();
+    jit::StoreOptions options = jit::store_options_from_environment();
+    jit::Store store(options);
+    kernels = compile_promised({promise_of("any/fwd", "fwd b1 h1/1 q64 k64 d64 f16")}, store);
+    subject = subject_of(kernels[0].promise.unit, "sm_90a");
+    stamp = stamp_of(*kernels[0].built, "any/fwd");
+  }
+
+  void write(const std::string& with_stamp, double error, const char* day) {
+    save_record(check_record({{"a problem", subject, {{"rel_rms", error}}, {{"rel_rms", 1.0}}}}, {{"gpu", "a test"}},
+                             {{subject, with_stamp}}, std::string(day) + "T00:00:00Z"),
+                scratch.path);
+  }
+
+  lab::Freshness now() const { return check_freshness(kernels, scratch.path).at(0).freshness; }
+
+  jit::Scratch scratch;
+  std::vector<PromisedKernel> kernels;
+  std::string subject, stamp;
+};
+
+TEST_F(Freshness, NeedsAPassedCheckOfExactlyThisCode) {
+  EXPECT_EQ(now(), lab::Freshness::unknown);
+  write("0-0", 0.5, "2026-01-01");
+  EXPECT_EQ(now(), lab::Freshness::stale);
+  write(stamp, 2.0, "2026-01-02");
+  EXPECT_EQ(now(), lab::Freshness::stale) << "it was checked, and failed";
+  write(stamp, 0.5, "2026-01-03");
+  EXPECT_EQ(now(), lab::Freshness::fresh);
+  write("0-0", 0.5, "2026-01-04");
+  EXPECT_EQ(now(), lab::Freshness::fresh) << "an older record may still speak for the code of today";
+}
+
+TEST(Evidence, EveryKernelThatMayBeSelectedHasBeenCheckedOnAGpuAsItIsNow) {
+  SKIP_WITHOUT_NVRTC();
+  if (!jit::find_nvrtc(INT_MAX).measured()) GTEST_SKIP() << "stamps are those of the NVRTC of kernels/compiler.toml";
+  // Before the first record there is nothing to be fresher than; from then on every change of a kernel must bring its own.
+  const std::filesystem::path folder = test::repo() + "/evidence";
+  if (!std::filesystem::exists(folder) || std::filesystem::is_empty(folder))
+    GTEST_SKIP() << "NO EVIDENCE: evidence/ holds no record of a check on a GPU; run `attune evidence check` there";
+  std::vector<Promise> promises = read_manifest_file(test::repo() + "/kernels/manifest.toml");
+  std::erase_if(promises, [](const Promise& promise) { return promise.arch != "sm_90a"; });
+  jit::Store store(jit::store_options_from_environment());
+  std::string missing;
+  for (const KernelFreshness& entry :
+       check_freshness(compile_promised(std::move(promises), store), test::repo() + "/evidence"))
+    if (entry.freshness != lab::Freshness::fresh)
+      missing += fmt::format("{}: {}\n", name_of(entry.freshness), entry.subject);
+  EXPECT_EQ(missing, "") << "run `attune evidence check` on a GPU and commit the record";
+}
+
+}  // namespace
+}  // namespace attune::lab
