@@ -102,7 +102,8 @@ TEST_F(Freshness, NeedsAPassedCheckOfExactlyThisCode) {
 TEST(Evidence, EveryKernelThatMayBeSelectedHasBeenCheckedOnAGpuAsItIsNow) {
   SKIP_WITHOUT_NVRTC();
   if (!jit::find_nvrtc(INT_MAX).measured()) GTEST_SKIP() << "stamps are those of the NVRTC of kernels/compiler.toml";
-  // Before the first record there is nothing to be fresher than; from then on every change of a kernel must bring its own.
+  // Before the first record there is nothing to be fresher than; from then on every change of a kernel must bring its
+  // own.
   const std::filesystem::path folder = test::repo() + "/evidence";
   if (!std::filesystem::exists(folder) || std::filesystem::is_empty(folder))
     GTEST_SKIP() << "NO EVIDENCE: evidence/ holds no record of a check on a GPU; run `attune evidence check` there";
