@@ -107,8 +107,8 @@ typedef struct attune_forward_desc {
   int64_t heads_kv; /* divides heads_q; each KV head serves heads_q / heads_kv query heads */
   int64_t seq_q;
   int64_t seq_k;
-  int64_t dim_qk; /* 1..512 */
-  int64_t dim_v;  /* 1..512 */
+  int64_t dim_qk;  /* 1..512 */
+  int64_t dim_v;   /* 1..512 */
   int64_t total_q; /* packed: rows of q and o; otherwise 0 */
   int64_t total_k; /* packed: rows of k and v; otherwise 0 */
 
@@ -129,16 +129,16 @@ typedef struct attune_forward_args {
   uint32_t struct_size; /* sizeof(attune_forward_args) */
   uint32_t reserved;    /* 0 */
   const void *q, *k, *v;
-  void *o;
-  float *lse;                  /* ATTUNE_LSE */
-  const float *sink;           /* ATTUNE_SINK: heads_q */
-  const void *bias;            /* ATTUNE_BIAS */
-  const uint8_t *mask;         /* ATTUNE_MASK */
-  const int32_t *cu_seqlens_q; /* ATTUNE_PACKED: batch + 1 */
-  const int32_t *cu_seqlens_k; /* ATTUNE_PACKED: batch + 1 */
-  const int32_t *used_q;       /* ATTUNE_USED_Q: batch */
-  const int32_t *used_k;       /* ATTUNE_USED_K: batch */
-  void *workspace;             /* at least attune_workspace_bytes, 256-byte aligned */
+  void* o;
+  float* lse;                  /* ATTUNE_LSE */
+  const float* sink;           /* ATTUNE_SINK: heads_q */
+  const void* bias;            /* ATTUNE_BIAS */
+  const uint8_t* mask;         /* ATTUNE_MASK */
+  const int32_t* cu_seqlens_q; /* ATTUNE_PACKED: batch + 1 */
+  const int32_t* cu_seqlens_k; /* ATTUNE_PACKED: batch + 1 */
+  const int32_t* used_q;       /* ATTUNE_USED_Q: batch */
+  const int32_t* used_k;       /* ATTUNE_USED_K: batch */
+  void* workspace;             /* at least attune_workspace_bytes, 256-byte aligned */
   uint64_t workspace_bytes;
 } attune_forward_args;
 
@@ -156,58 +156,58 @@ typedef struct attune_merge_desc {
   int64_t batch;
   int64_t heads;
   int64_t rows;
-  int64_t dim; /* 1..512 */
+  int64_t dim;                     /* 1..512 */
   attune_strides part_o, part_lse; /* of every part */
   attune_strides o, lse;
 } attune_merge_desc;
 
 typedef struct attune_merge_args {
   uint32_t struct_size;
-  uint32_t reserved;           /* 0 */
-  const void *const *part_o;   /* host array of `parts` pointers */
-  const float *const *part_lse; /* host array of `parts` pointers */
-  void *o;
-  float *lse; /* may be NULL */
+  uint32_t reserved;            /* 0 */
+  const void* const* part_o;    /* host array of `parts` pointers */
+  const float* const* part_lse; /* host array of `parts` pointers */
+  void* o;
+  float* lse; /* may be NULL */
 } attune_merge_args;
 
 /* Calls body(body_context, i) once for each i of 0..count-1, in any order, on any threads, and returns
  * when all are done. */
-typedef void (*attune_parallel_for)(void *user, int64_t count, void (*body)(void *body_context, int64_t index),
-                                    void *body_context);
+typedef void (*attune_parallel_for)(void* user, int64_t count, void (*body)(void* body_context, int64_t index),
+                                    void* body_context);
 
 typedef struct attune_options {
   uint32_t struct_size;
-  int32_t threads; /* of the library's own pool; 0: one per CPU the process may use */
+  int32_t threads;                  /* of the library's own pool; 0: one per CPU the process may use */
   attune_parallel_for parallel_for; /* NULL: the library's own pool */
-  void *parallel_for_user;
-  const char *kernel; /* NULL, or the one kernel this context may use, as listed by `attune info` */
+  void* parallel_for_user;
+  const char* kernel; /* NULL, or the one kernel this context may use, as listed by `attune info` */
 } attune_options;
 
 typedef struct attune_context attune_context;
 
 /* options may be NULL. */
-ATTUNE_API attune_status attune_create(const attune_options *options, attune_context **context);
-ATTUNE_API void attune_destroy(attune_context *context);
+ATTUNE_API attune_status attune_create(const attune_options* options, attune_context** context);
+ATTUNE_API void attune_destroy(attune_context* context);
 
 /* Chooses, compiles and loads what attune_forward needs for this problem, so that the call itself can be
  * captured in a CUDA graph. */
-ATTUNE_API attune_status attune_prepare(attune_context *context, const attune_forward_desc *desc);
-ATTUNE_API attune_status attune_workspace_bytes(attune_context *context, const attune_forward_desc *desc,
-                                                uint64_t *bytes);
+ATTUNE_API attune_status attune_prepare(attune_context* context, const attune_forward_desc* desc);
+ATTUNE_API attune_status attune_workspace_bytes(attune_context* context, const attune_forward_desc* desc,
+                                                uint64_t* bytes);
 
 /* stream: a CUstream for CUDA devices, otherwise NULL. On the CPU the call returns when it is done. */
-ATTUNE_API attune_status attune_forward(attune_context *context, const attune_forward_desc *desc,
-                                        const attune_forward_args *args, void *stream);
-ATTUNE_API attune_status attune_merge(attune_context *context, const attune_merge_desc *desc,
-                                      const attune_merge_args *args, void *stream);
+ATTUNE_API attune_status attune_forward(attune_context* context, const attune_forward_desc* desc,
+                                        const attune_forward_args* args, void* stream);
+ATTUNE_API attune_status attune_merge(attune_context* context, const attune_merge_desc* desc,
+                                      const attune_merge_args* args, void* stream);
 
 /* Writes what would run for this problem and why, as text with a closing 0, and its full length (without
  * the 0) to *length, as snprintf does. buffer may be NULL when capacity is 0. */
-ATTUNE_API attune_status attune_explain(attune_context *context, const attune_forward_desc *desc, char *buffer,
-                                        size_t capacity, size_t *length);
+ATTUNE_API attune_status attune_explain(attune_context* context, const attune_forward_desc* desc, char* buffer,
+                                        size_t capacity, size_t* length);
 
 /* The sentence that belongs to this thread's last failed call; "" if none failed. */
-ATTUNE_API const char *attune_last_error(void);
+ATTUNE_API const char* attune_last_error(void);
 ATTUNE_API uint32_t attune_abi_version(void);
 
 #ifdef __cplusplus
