@@ -26,6 +26,7 @@ LOG = BUILD / "log"
 SANITIZER_PLAN = REPO / "tests/sanitizer.toml"
 FUZZ_SECONDS = 45
 TEST_TIMEOUT = 900  # seconds for one program; a hang must not eat the whole run
+BUILD_TIMEOUT = 3600  # a build does not hang, but the machine may be busy
 
 # The compiler of the kernels that was fetched for this checkout, and a cache that no other program fills.
 KERNEL_OPTIONS = {"ATTUNE_NVRTC": str(BUILD / "nvrtc"), "ATTUNE_CACHE_DIR": str(BUILD / "kernel-cache")}
@@ -128,9 +129,10 @@ class Runner:
     def build(self, preset: str, targets: list[str]) -> bool:
         """Configures and builds. Success counts no test; a build that had nothing to do is not worth a row."""
         name = f"build {preset}"
+        build = ["cmake", "--build", "--preset", preset, "--target", *targets]
         row, complaint = self.execute(name, ["cmake", "--preset", preset])
         if not complaint:
-            compiled, complaint = self.execute(name, ["cmake", "--build", "--preset", preset, "--target", *targets])
+            compiled, complaint = self.execute(name, build, timeout=BUILD_TIMEOUT)
             row.seconds += compiled.seconds
         if complaint:
             row.failures.append(complaint)
@@ -167,12 +169,19 @@ class Runner:
         with ThreadPoolExecutor(self.jobs) as pool:
             self.rows.extend(pool.map(one, folders))
 
-    def execute(self, name: str, command: Sequence[str | Path], env: Env = None) -> tuple[Row, str]:
+    def execute(
+        self, name: str, command: Sequence[str | Path], env: Env = None, timeout: float | None = None
+    ) -> tuple[Row, str]:
         """Runs one command into the log of that name. Returns its row, and why it did not end well or ""."""
         announce(name)
         started = time.monotonic()
         with log_path(name).open("ab") as log:
-            complaint = run([str(word) for word in command], log, {**os.environ, **self.env, **(env or {})})
+            complaint = run(
+                [str(word) for word in command],
+                log,
+                {**os.environ, **self.env, **(env or {})},
+                timeout or TEST_TIMEOUT,
+            )
         return Row(name, time.monotonic() - started), complaint
 
     def add(self, row: Row) -> None:
@@ -194,7 +203,7 @@ def take_results(row: Row, complaint: str, read: Callable[[], None]) -> None:
         show_log(row.name)
 
 
-def run(command: list[str], output, env: dict[str, str]) -> str:
+def run(command: list[str], output, env: dict[str, str], timeout: float) -> str:
     """Why the command did not end well, or "". It gets a process group of its own, so that nothing of it survives."""
     try:
         process = subprocess.Popen(
@@ -204,11 +213,11 @@ def run(command: list[str], output, env: dict[str, str]) -> str:
     except OSError as error:
         return str(error)
     try:
-        status = process.wait(TEST_TIMEOUT)
+        status = process.wait(timeout)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
         process.wait()
-        return f"still running after {TEST_TIMEOUT} s"
+        return f"still running after {timeout} s"
     return "" if status == 0 else f"ended by signal {-status}" if status < 0 else f"exit status {status}"
 
 
