@@ -57,7 +57,7 @@ double predicted_us(const Problem& problem, const Candidate& candidate, const gp
   const int64_t tiles = ceil_div<int64_t>(problem.seq_q, tile_rows) * problem.heads_q * problem.batch;
   const int64_t waves = ceil_div<int64_t>(tiles * config.cluster, device.sm_count);
   const int64_t blocks = ceil_div<int64_t>(keys_in_use(problem), config.block_n);
-  const int64_t rounds = ceil_div<int64_t>(blocks, config.key_groups * config.cluster);
+  const int64_t rounds = ceil_div<int64_t>(blocks, int64_t{config.key_groups} * config.cluster);
   return static_cast<double>(waves) * (candidate.launch_us + static_cast<double>(rounds) * candidate.round_us);
 }
 

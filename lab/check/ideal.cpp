@@ -130,6 +130,8 @@ class RowMaker {
     if (p_.has(ATTUNE_SINK)) {
       const double sink = static_cast<double>(t_.sink.as<float>()[id.head]) * log2_e - static_cast<double>(top);
       denominator += std::exp2(sink);
+      // A float32 kernel rounds the sink's weight, the rescaled sum and their sum.
+      if (p_.dtype == Dtype::f32) denominator_variance += 3 * float32_variance * square(denominator);
       if (sink > outweighed_log2) row.sigma = static_cast<double>(largest_value) * std::exp2(-sink);
       row.expected_energy = static_cast<double>(p_.dim_v) * square(row.sigma);
     }

@@ -42,9 +42,9 @@ std::string joined(const std::vector<std::string>& words) {
 // A file and not a pipe: it cannot fill up, and a host that ends early breaks nothing here.
 std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_with(const std::string& text) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
-  if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() || std::fflush(file.get()) != 0)
+  if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+      std::fseek(file.get(), 0, SEEK_SET) != 0)
     fail(ATTUNE_INTERNAL_ERROR, "cannot write a temporary file: {}", std::strerror(errno));
-  std::rewind(file.get());
   return file;
 }
 

@@ -56,12 +56,15 @@ std::vector<std::string> problems_for(const Promise& promise) {
   const gpu::GpuKernel& kernel = gpu::find_gpu_kernel(promise.kernel);
   const Problem like = parse_problem(promise.problem);
   std::vector<std::string> problems;
+  const auto add_if_served = [&](const Shape& shape, const char* feature) {
+    const std::string text = to_string(parse_problem(text_of(shape, like, feature)));
+    if (is_served_by(kernel, promise, text)) problems.push_back(text);
+  };
+  // Every feature on the first shape, plain and causal on all.
   const auto add = [&](std::span<const Shape> of) {
     for (const Shape& shape : of)
       for (const char* feature : features)
-        if (const std::string text = to_string(parse_problem(text_of(shape, like, feature)));
-            is_served_by(kernel, promise, text))
-          problems.push_back(text);
+        if (&shape == of.data() || feature == features[0] || feature == features[1]) add_if_served(shape, feature);
   };
   add(shapes);
   add(few_row_shapes);

@@ -53,13 +53,13 @@ Promise promise_of(const std::string& kernel, const std::string& problem) {
 
 TEST(KernelChecks, ProblemsAreThoseTheUnitServes) {
   const Promise many = promise_of("any/fwd", "fwd b1 h1/1 q64 k64 d128 bf16");
-  EXPECT_GT(problems_for(many).size(), 30u);
+  EXPECT_GE(problems_for(many).size(), 20u);
   for (const std::string& text : problems_for(many)) {
     EXPECT_THAT(text, testing::HasSubstr("bf16"));
     EXPECT_EQ(parse_problem(text).dim_qk, 128);
   }
   const Promise few = promise_of("any/fwd", "fwd b1 h1/1 q1 k64 d128 bf16");
-  EXPECT_GT(problems_for(few).size(), 20u);
+  EXPECT_GE(problems_for(few).size(), 20u);
 }
 
 // A record as `attune evidence check` writes it, for one kernel.
