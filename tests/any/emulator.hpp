@@ -4,7 +4,6 @@
 // Stands in for what kernels/any/simt.cuh takes from NVRTC; include it before any .cuh.
 #pragma once
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -80,8 +79,7 @@ class Block {
   };
   struct Fibre {
     std::unique_ptr<char[]> stack;
-    ucontext_t first;
-    jmp_buf point;
+    ucontext_t point;  // where it goes on
     bool started = false, finished = false;
     Barrier* at = nullptr;
     uint64_t generation = 0;
@@ -125,16 +123,17 @@ class Block {
   void resume(unsigned index) {
     thread_index = {index, 0, 0};
     running_ = &fibres_[index];
-    if (_setjmp(scheduler_) != 0) return;
-    if (running_->started) _longjmp(running_->point, 1);
-    running_->started = true;
-    constexpr size_t stack_bytes = 256 << 10;
-    running_->stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
-    getcontext(&running_->first);
-    running_->first.uc_stack.ss_sp = running_->stack.get();
-    running_->first.uc_stack.ss_size = stack_bytes;
-    makecontext(&running_->first, &Block::enter, 0);
-    setcontext(&running_->first);
+    if (!running_->started) {
+      running_->started = true;
+      constexpr size_t stack_bytes = 256 << 10;
+      running_->stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
+      getcontext(&running_->point);
+      running_->point.uc_stack.ss_sp = running_->stack.get();
+      running_->point.uc_stack.ss_size = stack_bytes;
+      running_->point.uc_link = &scheduler_;
+      makecontext(&running_->point, &Block::enter, 0);
+    }
+    swapcontext(&scheduler_, &running_->point);
   }
 
   static void enter() {
@@ -143,7 +142,6 @@ class Block {
     block.running_->finished = true;
     block.leave(block.block_barrier_);
     block.leave(block.warp_barriers_[thread_index.x / 32]);
-    _longjmp(block.scheduler_, 1);
   }
 
   void leave(Barrier& barrier) {
@@ -162,7 +160,7 @@ class Block {
     self->generation = barrier.generation;
     ++barrier.arrived;
     release(barrier);
-    if (_setjmp(self->point) == 0) _longjmp(scheduler_, 1);
+    swapcontext(&self->point, &scheduler_);
     self->at = nullptr;
   }
 
@@ -175,7 +173,7 @@ class Block {
   std::vector<uint64_t> exchange_;
   bool or_next_ = false;
   Fibre* running_ = nullptr;
-  jmp_buf scheduler_;
+  ucontext_t scheduler_;
 };
 
 }  // namespace attune::emulator

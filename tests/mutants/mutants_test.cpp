@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <sstream>
 
 #include "lab/check/backend.hpp"
 #include "lab/check/report.hpp"
+#include "lab/cmd/commands.hpp"
 #include "tests/mutants/wrong_kernel.hpp"
 #include "tests/support/budget.hpp"
 
@@ -86,6 +88,43 @@ INSTANTIATE_TEST_SUITE_P(All, Mutants, testing::ValuesIn(mutants::all_mistakes),
 TEST(MutantControl, PassesWithoutAMistake) {
   EXPECT_GT(hunt().control_checks, 400);
   for (const std::string& failure : hunt().control_failures) ADD_FAILURE() << failure;
+}
+
+// The command with a wrong kernel in it: status, lines on standard output.
+std::pair<int, std::vector<nlohmann::json>> command(const std::vector<std::string>& arguments) {
+  register_mutants();
+  CLI::App app;
+  int status = -1;
+  add_check(app, status);
+  add_bench(app, status);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  testing::internal::CaptureStdout();
+  app.parse(reversed);
+  std::istringstream lines(testing::internal::GetCapturedStdout());
+  std::vector<nlohmann::json> objects;
+  for (std::string line; std::getline(lines, line);) objects.push_back(nlohmann::json::parse(line));
+  return {status, objects};
+}
+
+TEST(MutantCommand, CheckFailsAndSaysHowToRepeatIt) {
+  const auto [status, lines] = command({"check", "--backend", "cpu", "--json", "--kernel", "mutant/lost_key_tile",
+                                        "fwd b2 h4/2 q96 k200 d64 f16 causal-br sink"});
+  EXPECT_EQ(status, exit_failed_check);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].at("ok"), false);
+  EXPECT_NE(lines[0].at("failure"), "");
+  const std::string reproduce = lines[0].at("reproduce");
+  EXPECT_EQ(reproduce, "attune check 'fwd b1 h1/1 q1 k65 d1 f16' --kernel mutant/lost_key_tile --input normal --seed 1")
+      << "65 keys are the fewest that have a second tile";
+}
+
+TEST(MutantCommand, WhatIsWrongIsNotTimed) {
+  const auto [status, lines] = command(
+      {"bench", "--backend", "cpu", "--json", "--kernel", "mutant/lost_key_tile", "fwd b1 h1/1 q8 k100 d16 f16"});
+  EXPECT_EQ(status, exit_failed_check);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].at("ok"), false);
+  EXPECT_FALSE(lines[0].contains("us"));
 }
 
 }  // namespace
