@@ -3,9 +3,9 @@
 // Phases: a barrier starts in phase 0. wait(parity) returns once the phase of that parity has completed, so consumers
 // start with parity 0, and producers, who find every slot free at first, with parity 1.
 //
-// With ATTUNE_BOUNDED_WAITS defined, a wait that takes longer than ATTUNE_BOUNDED_WAIT_CYCLES prints its barrier's name
-// and traps: a barrier that never completes is a defect, and a hang says nothing about it. For debugging only: the call
-// makes products wait for each other, and may keep registers from moving between warpgroups.
+// With ATTUNE_BOUNDED_WAITS defined, a wait that takes longer than ATTUNE_BOUNDED_WAIT_CYCLES fails an assertion named
+// after its barrier: a barrier that never completes is a defect, and a hang says nothing about it. For debugging only:
+// the call makes products wait for each other, and may keep registers from moving between warpgroups.
 #pragma once
 
 #include "kernels/common/types.cuh"
@@ -28,10 +28,10 @@ ATTUNE_DEVICE uint32_t shared_address(const void* pointer) {
 #define ATTUNE_BOUNDED_WAIT_CYCLES 4'000'000'000ll  // two seconds
 #endif
 
+// What printf was given before a trap is lost with the context; the text of a failed assertion is not. It says which
+// CTA and thread; the place of the line number is taken by the parity.
 __device__ __noinline__ inline void report_endless_wait(const char* name, uint32_t parity) {
-  printf("attune: CTA (%u, %u, %u) thread %u waits for ever on %s, parity %u\n", blockIdx.x, blockIdx.y, blockIdx.z,
-         threadIdx.x, name, parity);
-  __trap();
+  __assertfail(name, "waits for ever on the barrier named below, parity", parity, "wait", 1);
 }
 
 struct WaitBound {

@@ -42,6 +42,8 @@ ATTUNE_DEVICE void tma_load_5d_multicast(void* destination, const TensorMap& map
       : "memory");
 }
 
+// A box that is stored may end outside the tensor but not begin before it: on the H200 a negative coordinate, which a
+// load takes, is an illegal instruction here.
 ATTUNE_DEVICE void tma_store_5d(const TensorMap& map, const void* source, int c0, int c1, int c2, int c3, int c4) {
   asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map),
                "r"(shared_address(source)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)

@@ -8,10 +8,9 @@
 namespace attune::lab {
 namespace {
 
-// The reference kernel affords every row of every problem; Ideal is made by the CPU, for a sample.
 Backend make_cuda_backend() {
   constexpr double all = std::numeric_limits<double>::infinity();
-  return {"cuda", make_cuda_executor(), make_cuda_reference(), {all, 512, 0x1p31}, {all, all, 0x1p28}};
+  return {"cuda", make_cuda_executor(), make_cuda_reference(), cuda_rows, {all, all, 0x1p28}};
 }
 
 }  // namespace

@@ -50,6 +50,12 @@ Checker::Checker(Executor& executor, ReferenceSource& reference, cpu::Threads& t
 Outcome Checker::check(const Case& c) { return check(c, std::span(&c.kernel, 1)).front(); }
 
 std::vector<Outcome> Checker::check(const Case& c, std::span<const std::string> kernels) {
+  std::vector<Contestant> contestants;
+  for (const std::string& kernel : kernels) contestants.push_back({&executor_, kernel});
+  return check(c, contestants);
+}
+
+std::vector<Outcome> Checker::check(const Case& c, std::span<const Contestant> contestants) {
   Problem problem = parse_problem(c.problem);
   problem.device_kind = executor_.device_kind();
   std::optional<Tensors> tensors;
@@ -57,9 +63,9 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const std::string> 
   ReferenceRows reference;
   Ideal ideal;
   std::vector<Outcome> outcomes;
-  for (const std::string& kernel : kernels) {
+  for (const auto& [executor, kernel] : contestants) {
     Outcome outcome{c, {}, {}, {}, {}};
-    const Choice choice = executor_.choose(kernel, with_storage(problem, c.storage));
+    const Choice choice = executor->choose(kernel, with_storage(problem, c.storage));
     outcome.why = choice.why;
     if (!choice.supported()) {
       outcome.of.kernel = kernel;
@@ -83,7 +89,7 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const std::string> 
     poison_outputs(*tensors);
     const uint64_t before = digest(*tensors);
     try {
-      executor_.forward(choice.kernel, *tensors);
+      executor->forward(choice.kernel, *tensors);
       outcome.judgement = judge(*tensors, rows, reference, ideal, accuracy_);
       std::string stray = stray_writes(*tensors);
       if (stray.empty() && digest(*tensors) != before) stray = "an input was written";

@@ -34,6 +34,12 @@ struct Outcome {
   bool ok() const { return judgement.ok; }
 };
 
+// A kernel and what runs it: one kernel may run in several configurations, each by an executor of its own.
+struct Contestant {
+  Executor* executor;
+  std::string kernel;
+};
+
 class Checker {
  public:
   Checker(Executor& executor, ReferenceSource& reference, cpu::Threads& threads, RowPolicy policy = {},
@@ -43,6 +49,7 @@ class Checker {
 
   // The same case for several kernels: inputs, reference and Ideal are made once.
   std::vector<Outcome> check(const Case& c, std::span<const std::string> kernels);
+  std::vector<Outcome> check(const Case& c, std::span<const Contestant> contestants);
 
   Executor& executor() { return executor_; }
 

@@ -53,9 +53,9 @@ int record_checks(const EvidenceOptions& options) {
   const std::vector<PromisedKernel> kernels = promised(options, arch);
   nlohmann::json record;
   {
-    ProgressLine progress(static_cast<int64_t>(kernels.size()));
+    ProgressLine progress;
     record =
-        check_promised_kernels(kernels, options.device_index, [&](const std::string& next) { progress.step(next); });
+        check_promised_kernels(kernels, options.device_index, [&](const std::string& next) { progress.say(next); });
   }
   size_t failed = 0;
   for (const nlohmann::json& result : record.at("results"))

