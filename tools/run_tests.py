@@ -26,6 +26,7 @@ LOG = BUILD / "log"
 SANITIZER_PLAN = REPO / "tests/sanitizer.toml"
 FUZZ_SECONDS = 45
 TEST_TIMEOUT = 900  # seconds for one program; a hang must not eat the whole run
+SANITIZER_TIMEOUT = 240  # seconds for one tool on one folder
 BUILD_TIMEOUT = 3600  # a build does not hang, but the machine may be busy
 
 # The compiler of the kernels that was fetched for this checkout, and a cache that no other program fills.
@@ -94,7 +95,10 @@ class Runner:
     # On a machine with a GPU, from a build made elsewhere.
 
     def prebuilt(self, build: Path) -> None:
-        self.gtests("gpu", build, self.folders or built_folders(build))
+        folders = self.folders or built_folders(build)
+        self.gtests("cpu", build, [folder for folder in folders if not uses_gpu(folder)])
+        # One after the other: a GPU is not shared, since tests look at its memory and at the clock.
+        self.gtests("gpu", build, [folder for folder in folders if uses_gpu(folder)], jobs=1)
         if not self.folders:
             self.one_test("check", [build / "attune", "check", "--all"])
         used = sum(row.used_gpu for row in self.rows)
@@ -103,26 +107,56 @@ class Runner:
         )
 
     def sanitizer(self, build: Path) -> None:
-        """GPU tests under compute-sanitizer. A report that is not in the list of known ones is a failure."""
-        program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        """GPU tests under compute-sanitizer. A report that is not in the list of known ones is a failure, and so is a
+        planted mistake without a report: then a clean run would mean nothing."""
         plan = tomllib.loads(SANITIZER_PLAN.read_text())
         known = [sanitizer_log.Known(**entry) for entry in plan.get("known", [])]
+        for planted in plan.get("planted", []):
+            if not self.folders or planted["folder"] in self.folders:
+                self.planted(build, plan, **planted)
         for tool, options in plan["tools"].items():
-            for folder, chosen in options["tests"].items():
-                if self.folders and folder not in self.folders:
-                    continue
-                name = f"{tool} {folder}"
-                command = [program, "--tool", tool, *options["arguments"], build / f"tests/test_{folder}"]
-                row, complaint = self.execute(name, [*command, f"--gtest_filter={chosen}"])
-                log = log_text(name)
-                found = sanitizer_log.reports(log)
-                new = sanitizer_log.unknown(found, tool, known)
-                row.note = f"{len(found)} reports, {len(found) - len(new)} of them known"
-                row.failures = [complaint] * bool(complaint) + [report.replace("\n", "; ")[:300] for report in new]
-                if not sanitizer_log.finished(log):
-                    row.failures.append("it did not reach its summary")
-                row.passed = 0 if row.failures else 1
-                self.add(row)
+            for folder, tests in options["tests"].items():
+                if not self.folders or folder in self.folders:
+                    self.sanitized(build, plan, known, tool, folder, tests)
+
+    def sanitized(
+        self, build: Path, plan: dict, known: list[sanitizer_log.Known], tool: str, folder: str, tests: str
+    ) -> None:
+        row, complaint, log = self.sanitize(build, plan, tool, folder, [f"--gtest_filter={tests}"])
+        take_results(row, complaint, lambda: results.read_gtest(row, result_path(row.name), log))
+        found = sanitizer_log.reports(log)
+        new = sanitizer_log.unknown(found, tool, known)
+        row.note = f"{len(found)} reports, {len(found) - len(new)} of them known"
+        row.failures += dict.fromkeys(report.replace("\n", "; ")[:300] for report in new)
+        if not sanitizer_log.finished(log):
+            row.failures.append("it did not reach its summary")
+        if not row.used_gpu:
+            row.failures.append("no test ran on a GPU")
+        self.add(row)
+
+    def planted(self, build: Path, plan: dict, tool: str, folder: str, tests: str, report: str) -> None:
+        """A mistake made on purpose. How its test itself ends does not matter."""
+        chosen = ["--gtest_also_run_disabled_tests", f"--gtest_filter={tests}"]
+        row, complaint, log = self.sanitize(build, plan, tool, folder, chosen, " planted")
+        caught = [text for text in sanitizer_log.reports(log) if re.search(report, text, re.DOTALL)]
+        row.note = f"{len(caught)} reports of the planted mistake"
+        if caught:
+            row.passed = 1
+        else:
+            row.failures = [f"the planted mistake {tests} was not reported ({complaint or 'it ended well'})"]
+            show_log(row.name)
+        self.add(row)
+
+    def sanitize(
+        self, build: Path, plan: dict, tool: str, folder: str, arguments: list[str], mark: str = ""
+    ) -> tuple[Row, str, str]:
+        """Runs tests of a folder under one of compute-sanitizer's tools. Returns row, complaint and log."""
+        program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        name = f"{tool} {folder}{mark}"
+        command = [program, "--tool", tool, *plan["tools"][tool]["arguments"], build / f"tests/test_{folder}"]
+        command += [f"--gtest_output=json:{result_path(name)}", *arguments]
+        row, complaint = self.execute(name, command, timeout=SANITIZER_TIMEOUT)
+        return row, complaint, log_text(name)
 
     # How a part does its work.
 
@@ -153,20 +187,26 @@ class Runner:
         return row
 
     def gtests(
-        self, part: str, build: Path, folders: list[str], arguments: Sequence[str] = (), env: Env = None
+        self,
+        part: str,
+        build: Path,
+        folders: list[str],
+        arguments: Sequence[str] = (),
+        env: Env = None,
+        jobs: int | None = None,
     ) -> None:
         """The test binaries of these folders, each a row."""
 
         def one(folder: str) -> Row:
             name = f"{part} {folder}"
-            result = LOG / f"{part}-{folder}.json"
+            result = result_path(name)
             command = [build / f"tests/test_{folder}", f"--gtest_output=json:{result}", *arguments]
             row, complaint = self.execute(name, command, env)
             take_results(row, complaint, lambda: results.read_gtest(row, result, log_text(name)))
             announce_row(row)
             return row
 
-        with ThreadPoolExecutor(self.jobs) as pool:
+        with ThreadPoolExecutor(jobs or self.jobs) as pool:
             self.rows.extend(pool.map(one, folders))
 
     def execute(
@@ -238,6 +278,10 @@ def log_path(name: str) -> Path:
     return LOG / f"{name.replace(' ', '-')}.log"
 
 
+def result_path(name: str) -> Path:
+    return log_path(name).with_suffix(".json")
+
+
 def log_text(name: str) -> str:
     return log_path(name).read_text(errors="replace")
 
@@ -256,6 +300,21 @@ def test_folders() -> list[str]:
 
 def built_folders(build: Path) -> list[str]:
     return sorted(path.name.removeprefix("test_") for path in (build / "tests").glob("test_*") if path.is_file())
+
+
+def uses_gpu(folder: str) -> bool:
+    """Whether the tests of a folder want a GPU for themselves (tests/support/gpu.hpp, card.hpp)."""
+    mark = re.compile(r"ATTUNE_REQUIRE_GPU|CardTest")
+    return any(mark.search(path.read_text()) for path in (REPO / "tests" / folder).glob("*.[ch]pp"))
+
+
+def prebuilt_environment(build: Path) -> dict[str, str]:
+    """For programs built elsewhere: where the tree, the pack and the shared libraries are now."""
+    env = {"ATTUNE_REPO": str(REPO), "ATTUNE_CACHE_DIR": KERNEL_OPTIONS["ATTUNE_CACHE_DIR"]}
+    if list(build.glob("*.pack")):
+        env["ATTUNE_PACK_DIR"] = str(build)
+    env["LD_LIBRARY_PATH"] = os.pathsep.join([str(build), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    return env
 
 
 def test_targets(folders: list[str]) -> list[str]:
@@ -283,8 +342,8 @@ def main() -> int:
     shutil.rmtree(LOG, ignore_errors=True)
     LOG.mkdir(parents=True)
     if prebuilt:
-        # Programs built elsewhere look for the tree there; and a GPU is not shared, since tests look at its memory.
-        runner = Runner(folders, jobs=1, env={"ATTUNE_REPO": str(REPO)})
+        # Not one job per CPU: a virtual machine may be given far fewer than it lists.
+        runner = Runner(folders, jobs=2, env=prebuilt_environment(prebuilt))
     else:
         runner = Runner(folders, jobs=os.cpu_count() or 1, env=KERNEL_OPTIONS)
     started = time.monotonic()

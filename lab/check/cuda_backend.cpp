@@ -46,8 +46,10 @@ class DeviceCall {
     place(&Tensors::used_k, args_.used_k);
     // Poisoned like everything else: a workspace holds nothing a kernel may rely on.
     workspace_ = DeviceMemory(driver, workspace_bytes);
-    if (workspace_bytes > 0)
+    if (workspace_bytes > 0) {
       driver.check(driver.cuMemsetD8_v2(workspace_.address(), 0xff, workspace_bytes), "cuMemsetD8");
+      driver.check(driver.cuStreamSynchronize(nullptr), "cuStreamSynchronize");  // it does not wait by itself
+    }
     args_.workspace = workspace_.as<void>();
     args_.workspace_bytes = workspace_bytes;
   }

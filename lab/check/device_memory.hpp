@@ -18,6 +18,8 @@ class DeviceMemory {
   }
   DeviceMemory(const gpu::Driver& driver, std::span<const std::byte> data) : DeviceMemory(driver, data.size()) {
     driver.check(driver.cuMemcpyHtoD_v2(address_, data.data(), data.size()), "cuMemcpyHtoD");
+    // It returns with the data staged, not arrived, and a stream of one's own does not wait for the legacy one.
+    driver.check(driver.cuStreamSynchronize(nullptr), "cuStreamSynchronize");
   }
   DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {

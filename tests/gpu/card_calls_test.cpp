@@ -1,101 +1,24 @@
-// How calls behave on a real card, through the C interface: captures, streams, threads, huge strides, what a call
-// costs.
+// How calls behave on a real card, through the C interface: captures, streams, threads, huge strides.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "attune/attune.h"
 #include "core/problem.hpp"
-#include "dispatch/context.hpp"
 #include "gpu/kernel.hpp"
 #include "gpu/runtime.hpp"
-#include "lab/check/cuda_backend.hpp"
 #include "lab/check/device_memory.hpp"
-#include "lab/check/inputs.hpp"
-#include "tests/jit/toy.hpp"
-#include "tests/support/gpu.hpp"
+#include "tests/support/card.hpp"
 
 namespace attune::gpu {
 namespace {
 
 using lab::DeviceMemory;
-
-// The tensors of a dense problem on the device, filled with random numbers.
-class Call {
- public:
-  Call(const Driver& driver, const std::string& text, uint64_t seed) : problem(parse_problem(text)) {
-    problem.device_kind = DeviceKind::cuda;
-    desc = desc_from(problem);
-    cpu::Threads threads{attune_options{}};
-    const lab::Tensors host =
-        lab::make_inputs(parse_problem(text), lab::InputKind::normal, seed, lab::Storage::dense, threads);
-    q = copy(driver, host.q);
-    k = copy(driver, host.k);
-    v = copy(driver, host.v);
-    o = copy(driver, host.o);
-    lse = copy(driver, host.lse);
-    args.struct_size = sizeof args;
-    args.q = q.as<void>();
-    args.k = k.as<void>();
-    args.v = v.as<void>();
-    args.o = o.as<void>();
-    args.lse = lse.as<float>();
-  }
-
-  void use_workspace(const Driver& driver, attune_context* context) {
-    uint64_t bytes = 0;
-    ASSERT_EQ(attune_workspace_bytes(context, &desc, &bytes), ATTUNE_OK) << attune_last_error();
-    workspace = DeviceMemory(driver, bytes);
-    args.workspace = workspace.as<void>();
-    args.workspace_bytes = bytes;
-  }
-
-  std::vector<std::byte> result() const {
-    std::vector<std::byte> bytes(o.bytes());
-    o.download(bytes);
-    return bytes;
-  }
-
-  Problem problem;
-  attune_forward_desc desc{};
-  attune_forward_args args{};
-  DeviceMemory q, k, v, o, lse, workspace;
-
- private:
-  static DeviceMemory copy(const Driver& driver, const lab::Buffer& buffer) {
-    return {driver, std::span(static_cast<const std::byte*>(buffer.data()), buffer.data_bytes())};
-  }
-};
-
-class CardCalls : public testing::Test {
- protected:
-  void SetUp() override {
-    ATTUNE_REQUIRE_GPU();
-    driver = &gpu::driver();
-    ASSERT_EQ(attune_create(nullptr, &context), ATTUNE_OK);
-    driver->check(driver->cuDevicePrimaryCtxRetain(&primary, 0), "cuDevicePrimaryCtxRetain");
-    driver->check(driver->cuCtxSetCurrent(primary), "cuCtxSetCurrent");
-  }
-  void TearDown() override {
-    attune_destroy(context);
-    if (primary != nullptr) driver->cuDevicePrimaryCtxRelease_v2(0);
-  }
-
-  CUstream make_stream() {
-    CUstream stream = nullptr;
-    driver->check(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    return stream;
-  }
-
-  const Driver* driver = nullptr;
-  attune_context* context = nullptr;
-  CUcontext primary = nullptr;
-};
+using test::CardCall;
+using CardCalls = test::CardTest;
 
 TEST_F(CardCalls, UnpreparedCallInACaptureIsRefusedAndHarmsNothing) {
-  Call call(*driver, "fwd b1 h2/2 q64 k64 d64 f16", 1);
+  CardCall call(*driver, "fwd b1 h2/2 q64 k64 d64 f16", 1);
   CUstream stream = make_stream();
   CUgraph graph = nullptr;
   driver->check(driver->cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
@@ -142,15 +65,16 @@ TEST_F(CardCalls, LoadingDoesNotDisturbAnotherThreadsCapture) {
 TEST_F(CardCalls, StreamsAndThreadsDoNotDisturbEachOther) {
   const char* texts[] = {"fwd b2 h4/4 q500 k500 d64 f16 causal-br", "fwd b1 h8/2 q300 k700 d128 bf16",
                          "fwd b1 h2/2 q400 k400 d128 f16", "fwd b1 h4/4 q200 k200 d64 f32"};
-  std::vector<std::unique_ptr<Call>> calls;
+  std::vector<std::unique_ptr<CardCall>> calls;
   std::vector<std::vector<std::byte>> right;
   for (int i = 0; i < 8; ++i) {
-    calls.push_back(std::make_unique<Call>(*driver, texts[i % 4], i));
+    calls.push_back(std::make_unique<CardCall>(*driver, texts[i % 4], i));
     calls[i]->use_workspace(*driver, context);
     ASSERT_EQ(attune_forward(context, &calls[i]->desc, &calls[i]->args, nullptr), ATTUNE_OK) << attune_last_error();
     right.push_back(calls[i]->result());
     driver->check(driver->cuMemsetD8_v2(calls[i]->o.address(), 0xff, calls[i]->o.bytes()), "cuMemsetD8");
   }
+  driver->check(driver->cuCtxSynchronize(), "cuCtxSynchronize");  // the streams below do not wait for the legacy one
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i)
     threads.emplace_back([&, i] {
@@ -179,7 +103,7 @@ TEST_F(CardCalls, OffsetsBeyondThirtyTwoBits) {
   if (free < 4 * bytes) GTEST_SKIP() << "needs " << 4 * bytes << " bytes of device memory, " << free << " are free";
 
   const std::string text = "fwd b2 h2/2 q96 k96 d64 f16 causal-br";
-  Call dense(*driver, text, 5);
+  CardCall dense(*driver, text, 5);
   for (const char* kernel : {"", "any/fwd"}) {
     attune_options options{};
     options.struct_size = sizeof options;
@@ -248,100 +172,6 @@ TEST_F(CardCalls, CubinFiguresAreThoseOfTheDriver) {
             << label_of(step.unit);
       }
     }
-}
-
-// From nothing, from the cache, from a pack: in the times that are promised.
-TEST_F(CardCalls, FirstCallIsQuick) {
-  const jit::Scratch scratch;
-  jit::StoreOptions options = jit::store_options_from_environment();
-  options.pack_directories = {};
-  options.cache_directory = scratch / "cache";
-  Problem problem = parse_problem("fwd b1 h2/2 q64 k64 d128 bf16");
-  problem.device_kind = DeviceKind::cuda;
-  const auto first_call = [&] {
-    Context own(attune_options{}, std::make_unique<Runtime>(*driver, options));
-    own.gpu().device(0).context();
-    const auto begin = std::chrono::steady_clock::now();
-    own.plan_for(desc_from(problem));
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  if (!jit::nvrtc_absence().empty()) GTEST_SKIP() << jit::nvrtc_absence();
-  const double compiled = first_call();
-  RecordProperty("compiled_ms", std::to_string(compiled * 1e3));
-  EXPECT_LT(compiled, 2.0);
-  const double cached = first_call();
-  RecordProperty("cached_ms", std::to_string(cached * 1e3));
-  EXPECT_LT(cached, 0.02);
-
-  const DeviceProperties device = Runtime().properties(0);
-  Context own(attune_options{}, std::make_unique<Runtime>(*driver, options));
-  const Selection selection = select(problem, own, "");
-  const auto& kernel = dynamic_cast<const GpuKernel&>(*selection.chosen);
-  std::map<jit::Key, jit::PackEntry> entries;
-  std::string compiler_version;
-  for (const Step& step : kernel.recipe(problem, device, kernel.space(problem, device).at(0)).steps) {
-    const auto built = own.gpu().store().get(step.unit, device.arch());
-    entries[built->key] = {label_of(step.unit), built->cubin};
-    compiler_version = built->compiler_version;
-  }
-  jit::write_pack(scratch / jit::pack_file_name(device.arch()), device.arch(), compiler_version, entries);
-  options.cache_directory = "";
-  options.pack_directories = {scratch.path};
-  options.compile = false;
-  const double packed = first_call();
-  RecordProperty("packed_ms", std::to_string(packed * 1e3));
-  EXPECT_LT(packed, 0.02);
-}
-
-// Over a bare cuLaunchKernelEx of the same kernel in the same run.
-TEST_F(CardCalls, CallCostsLittleMoreThanItsLaunch) {
-  constexpr int calls = 200, rounds = 30;
-  std::vector<std::unique_ptr<Call>> sets;
-  for (int i = 0; i < 64; ++i) {
-    sets.push_back(std::make_unique<Call>(*driver, "fwd b1 h8/8 q512 k512 d64 f16", i));
-    sets.back()->use_workspace(*driver, context);
-  }
-  CUstream stream = make_stream();
-  const auto quickest = [&](auto call) {
-    double best = 1;
-    for (int round = 0; round < rounds; ++round) {
-      driver->check(driver->cuStreamSynchronize(stream), "cuStreamSynchronize");
-      const auto begin = std::chrono::steady_clock::now();
-      for (int i = 0; i < calls; ++i) call(i);
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / calls);
-    }
-    return best * 1e6;
-  };
-  ASSERT_EQ(attune_forward(context, &sets[0]->desc, &sets[0]->args, stream), ATTUNE_OK) << attune_last_error();
-
-  Runtime runtime;
-  Context paper(attune_options{}, std::make_unique<Runtime>(std::vector{runtime.properties(0)}));
-  const auto& kernel = dynamic_cast<const GpuKernel&>(*select(sets[0]->problem, paper, "").chosen);
-  const Recipe recipe = kernel.recipe(sets[0]->problem, runtime.properties(0),
-                                      kernel.space(sets[0]->problem, runtime.properties(0)).at(0));
-  struct Bare {
-    Bare(const Step& step, CUfunction function) : launch(function, step.grid, step.unit, step.programmatic) {}
-    Launch launch;
-    alignas(64) std::byte params[largest_params_bytes] = {};
-  };
-  std::vector<std::unique_ptr<Bare>> bare;
-  for (const Step& step : recipe.steps) {
-    bare.push_back(std::make_unique<Bare>(step, runtime.load(step.unit, 0).function));
-    step.bind(*driver, sets[0]->args, bare.back()->params);
-  }
-  const double launch = quickest([&](int) {
-    for (const auto& step : bare) step->launch(*driver, step->params, stream);
-  });
-  const double repeated = quickest([&](int) { attune_forward(context, &sets[0]->desc, &sets[0]->args, stream); });
-  const double cycling =
-      quickest([&](int i) { attune_forward(context, &sets[i % 64]->desc, &sets[i % 64]->args, stream); });
-  driver->check(driver->cuStreamSynchronize(stream), "cuStreamSynchronize");
-  driver->cuStreamDestroy_v2(stream);
-  RecordProperty("launch_us", std::to_string(launch));
-  RecordProperty("repeated_us", std::to_string(repeated));
-  RecordProperty("cycling_us", std::to_string(cycling));
-  EXPECT_LT(repeated - launch, 1.5) << "launch " << launch << " us";
-  EXPECT_LT(cycling - launch, 4.0) << "launch " << launch << " us";
 }
 
 }  // namespace

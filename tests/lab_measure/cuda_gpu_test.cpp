@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "core/error.hpp"
-#include "gpu/driver.hpp"
 #include "lab/measure/engine.hpp"
 #include "lab/measure/forward_contender.hpp"
 #include "lab/measure/graph_contender.hpp"
+#include "tests/support/gpu.hpp"
 
 namespace attune::lab {
 namespace {
@@ -38,7 +38,7 @@ MORE:
 class CudaGpuTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (find_driver() == nullptr) GTEST_SKIP() << "NO GPU: " << driver_absence();
+    ATTUNE_REQUIRE_GPU();
     gpu = std::make_unique<CudaGpu>();
     const Driver& d = gpu->driver();
     d.check(d.cuModuleLoadData(&module, busy_ptx), "cuModuleLoadData");

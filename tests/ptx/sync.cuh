@@ -1,4 +1,4 @@
-// Test kernels of the barriers inside a CTA, of register reallocation, and of programmatic launch.
+// Test kernels of the barriers inside a CTA, of register reallocation, and of programmatic launch; and a planted race.
 #pragma once
 
 #include "kernels/common/mbarrier.cuh"
@@ -7,7 +7,16 @@
 
 namespace attune::device::test_sync {
 
-enum class Operation : int32_t { phases, ring, turns, endless_wait, registers, dependency_first, dependency_second };
+enum class Operation : int32_t {
+  phases,
+  ring,
+  turns,
+  endless_wait,
+  registers,
+  dependency_first,
+  dependency_second,
+  unordered_exchange
+};
 
 struct Variant {};
 struct Config {};
@@ -33,6 +42,7 @@ struct SharedStorage {
   Mbarrier full[slots], free[slots], barrier;
   int item[slots];
   int turn;
+  int exchanged[threads];
 };
 
 // What test() says of parities 0 and 1 at each stage of two phases of two arrivals.
@@ -137,6 +147,14 @@ ATTUNE_DEVICE void dependency_second(const Params& params) {
   for (int i = threadIdx.x; i < dependency_words; i += blockDim.x) params.out[i] = params.in[i];
 }
 
+// A mistake: every warp reads what the next one writes, with no barrier in between.
+ATTUNE_DEVICE void unordered_exchange(const Params& params, SharedStorage& shared) {
+  shared.exchanged[threadIdx.x] = -1;
+  __syncthreads();
+  shared.exchanged[threadIdx.x] = params.in[threadIdx.x];
+  params.out[threadIdx.x] = shared.exchanged[(threadIdx.x + 32) % threads];
+}
+
 template <Variant, Config>
 ATTUNE_DEVICE void run(const Params& params) {
   __shared__ SharedStorage shared;
@@ -155,6 +173,8 @@ ATTUNE_DEVICE void run(const Params& params) {
       return dependency_first(params);
     case Operation::dependency_second:
       return dependency_second(params);
+    case Operation::unordered_exchange:
+      return unordered_exchange(params, shared);
   }
 }
 

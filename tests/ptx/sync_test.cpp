@@ -72,6 +72,17 @@ TEST_F(Sync, SecondKernelStartsEarlyAndWaits) {
   EXPECT_EQ(between.read().back(), 1) << "the second kernel started only after the first had ended";
 }
 
+// Planted: tests/sanitizer.toml says that racecheck must report it. By itself it reads old or new values, as it
+// happens.
+TEST_F(Sync, DISABLED_UnorderedExchange) {
+  constexpr int threads = device::test_sync::threads;
+  Numbers in(threads);
+  std::iota(in.begin(), in.end(), 900);
+  const Numbers out = run(Operation::unordered_exchange, in, in.size());
+  for (int i = 0; i < threads; ++i)
+    EXPECT_TRUE(out[i] == -1 || out[i] == in[(i + 32) % threads]) << "thread " << i << " read " << out[i];
+}
+
 class SyncDeathTest : public Sync {
  protected:
   void wait_for_ever() {

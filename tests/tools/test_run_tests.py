@@ -2,12 +2,17 @@
 
 import copy
 import json
+import tomllib
 
 import pytest
 import run_tests
 from run_tests import Runner
 
 GOOD = {"testsuites": [{"testsuite": [{"name": "A", "classname": "S", "status": "RUN", "result": "COMPLETED"}]}]}
+MARKED = copy.deepcopy(GOOD)
+MARKED["testsuites"][0]["testsuite"][0]["gpu"] = "used"
+FAILED = copy.deepcopy(MARKED)
+FAILED["testsuites"][0]["testsuite"][0]["failures"] = [{"failure": "no"}]
 SUMMARY = "========= ERROR SUMMARY: 0 errors"
 
 
@@ -68,31 +73,109 @@ def test_a_run_without_a_test_on_the_gpu_fails(runner, tmp_path):
     program(tmp_path / "attune", "exit 0")
     runner.prebuilt(tmp_path)
     assert runner.rows[-1].failures == ["no test ran on a GPU"]
-    marked = copy.deepcopy(GOOD)
-    marked["testsuites"][0]["testsuite"][0]["gpu"] = "used"
-    program(tmp_path / "tests/test_core", writes(marked))
+    program(tmp_path / "tests/test_core", writes(MARKED))
     runner.rows.clear()
     runner.prebuilt(tmp_path)
     assert runner.rows[-1].failures == []
 
 
+def test_only_folders_with_gpu_tests_wait_for_each_other(runner, tmp_path):
+    for folder, text in {"core": "TEST(A, B)", "gpu": "ATTUNE_REQUIRE_GPU();", "sm90": "public test::CardTest"}.items():
+        (tmp_path / "tests" / folder).mkdir()
+        (tmp_path / "tests" / folder / "some_test.cpp").write_text(text)
+        program(tmp_path / f"tests/test_{folder}", writes(MARKED))
+    program(tmp_path / "attune", "exit 0")
+    runner.prebuilt(tmp_path)
+    assert [row.name for row in runner.rows] == ["cpu core", "gpu gpu", "gpu sm90", "check", "tests on the GPU"]
+
+
+def test_a_build_made_elsewhere_finds_its_surroundings(tmp_path, monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/somewhere")
+    assert "ATTUNE_PACK_DIR" not in run_tests.prebuilt_environment(tmp_path)
+    (tmp_path / "attune-sm_90a.pack").touch()
+    env = run_tests.prebuilt_environment(tmp_path)
+    assert env["ATTUNE_PACK_DIR"] == str(tmp_path)
+    assert env["LD_LIBRARY_PATH"] == f"{tmp_path}:/somewhere"
+
+
+def sanitizes(*lines, result=None):
+    """A compute-sanitizer whose program leaves these results and that prints these lines."""
+    left = json.dumps(MARKED if result is None else result)
+    return [
+        "for word; do case $word in --gtest_output=json:*) result=${word#*json:} ;; esac; done",
+        f"cat >\"$result\" <<'END'\n{left}\nEND",
+        *lines,
+    ]
+
+
+PLAN = """
+[tools.racecheck]
+arguments = []
+tests = { gpu = "*" }
+
+[[known]]
+tool = "racecheck"
+pattern = "Race A"
+reason = "ordered by a barrier the tool does not see"
+"""
+PLANTED = """
+[[planted]]
+tool = "racecheck"
+folder = "ptx"
+tests = "Sync.DISABLED_Race"
+report = "Race P"
+"""
+
+
+def run_sanitizer(runner, tmp_path, monkeypatch, plan):
+    monkeypatch.setattr(run_tests, "SANITIZER_PLAN", tmp_path / "sanitizer.toml")
+    (tmp_path / "sanitizer.toml").write_text(plan)
+    runner.sanitizer(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("lines", "failures"),
     [
-        ([f"echo '{SUMMARY}'"], []),
-        (["echo '========= Error: Race A'", f"echo '{SUMMARY}'"], []),
-        (["echo '========= Error: Race B'", f"echo '{SUMMARY}'"], ["Error: Race B"]),
-        (["exit 0"], ["it did not reach its summary"]),
-        ([f"echo '{SUMMARY}'", "exit 3"], ["exit status 3"]),
+        (sanitizes(f"echo '{SUMMARY}'"), []),
+        (sanitizes("echo '========= Error: Race A'", f"echo '{SUMMARY}'"), []),
+        (sanitizes("echo '========= Error: Race B'", f"echo '{SUMMARY}'"), ["Error: Race B"]),
+        (sanitizes("exit 0"), ["it did not reach its summary"]),
+        (sanitizes(f"echo '{SUMMARY}'", "exit 3"), ["exit status 3"]),
+        (sanitizes(f"echo '{SUMMARY}'", result=GOOD), ["no test ran on a GPU"]),
+        (sanitizes(f"echo '{SUMMARY}'", result=FAILED), ["S.A"]),
     ],
 )
 def test_sanitizer_reports_must_be_known(runner, tmp_path, monkeypatch, lines, failures):
-    plan = tmp_path / "sanitizer.toml"
-    plan.write_text(
-        '[tools.racecheck]\narguments = []\ntests = { gpu = "*" }\n'
-        '[[known]]\ntool = "racecheck"\npattern = "Race A"\nreason = "ordered by a barrier the tool does not see"\n'
-    )
-    monkeypatch.setattr(run_tests, "SANITIZER_PLAN", plan)
     program(tmp_path / "compute-sanitizer", *lines)
-    runner.sanitizer(tmp_path)
+    run_sanitizer(runner, tmp_path, monkeypatch, PLAN)
     assert [row.failures for row in runner.rows] == [failures]
+
+
+@pytest.mark.parametrize(
+    ("lines", "caught"),
+    [
+        (["echo '========= Error: Race P'", f"echo '{SUMMARY}'"], True),
+        (["echo '========= Error: Race P'", f"echo '{SUMMARY}'", "exit 1"], True),
+        (["echo '========= Error: Race A'", f"echo '{SUMMARY}'"], False),
+        ([f"echo '{SUMMARY}'"], False),
+        (["exit 1"], False),
+    ],
+)
+def test_a_planted_mistake_must_be_reported(runner, tmp_path, monkeypatch, lines, caught):
+    asked = 'case "$*" in *"tests/test_ptx"*also_run_disabled*Sync.DISABLED_Race*) ;; *) exec echo wrong ;; esac'
+    clean = f'case "$*" in *tests/test_gpu*) echo "{SUMMARY}"; exit ;; esac'
+    program(tmp_path / "compute-sanitizer", *sanitizes(clean, asked, *lines))
+    run_sanitizer(runner, tmp_path, monkeypatch, PLAN + PLANTED)
+    planted, clean_row = runner.rows
+    assert (planted.passed, len(planted.failures)) == ((1, 0) if caught else (0, 1))
+    assert clean_row.failures == []
+
+
+def test_the_plan_of_this_repository_is_sound():
+    plan = tomllib.loads(run_tests.SANITIZER_PLAN.read_text())
+    assert set(plan["tools"]) == {"memcheck", "racecheck", "initcheck", "synccheck"}
+    folders = [folder for options in plan["tools"].values() for folder in options["tests"]]
+    folders += [planted["folder"] for planted in plan["planted"]]
+    assert set(folders) <= set(run_tests.test_folders())
+    assert all(known["tool"] in plan["tools"] and known["reason"] for known in plan.get("known", []))
+    assert any(planted["tool"] == "racecheck" for planted in plan["planted"])

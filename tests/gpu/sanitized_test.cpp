@@ -1,0 +1,221 @@
+// For compute-sanitizer (tests/sanitizer.toml): every promised kernel in every promised configuration, each on problems
+// of a few tiles, so that even racecheck is done in a minute. The results are compared with the CPU's only loosely;
+// how good they are is the business of the other tests.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+#include <map>
+
+#include "core/convert.hpp"
+#include "cpu/merge.hpp"
+#include "gpu/kernel.hpp"
+#include "gpu/runtime.hpp"
+#include "kernels/any/reference.hpp"
+#include "lab/check/cuda_backend.hpp"
+#include "lab/pack/manifest.hpp"
+#include "tests/support/card.hpp"
+#include "tests/support/paths.hpp"
+
+namespace attune::gpu {
+namespace {
+
+using lab::DeviceMemory;
+using lab::Promise;
+using lab::Tensors;
+using test::CardCall;
+
+constexpr double tolerance = 0.02, lse_tolerance = 1e-3;
+
+// On a card of three multiprocessors a CTA that walks tiles meets more than one, also in a small problem.
+DeviceProperties with_few_multiprocessors(DeviceProperties device) {
+  device.sm_count = 3;
+  return device;
+}
+
+std::vector<Promise> promises_of(std::string_view kernel, const std::string& arch) {
+  std::vector<Promise> promises = lab::read_manifest_file(test::repo() + "/kernels/manifest.toml");
+  std::erase_if(promises, [&](const Promise& promise) { return promise.kernel != kernel || promise.arch != arch; });
+  return promises;
+}
+
+// Problems of the promised dtype, head dim and mask: ragged lengths, grouped heads, rows that see nothing, keys that no
+// row sees, no LSE.
+std::vector<std::string> problems_of(const Promise& promise) {
+  const Problem like = parse_problem(promise.problem);
+  std::vector<std::string> problems;
+  const auto add = [&](const char* shape, const char* words) {
+    problems.push_back(fmt::format("fwd {} d{} {}{}", shape, like.dim_qk, name_of(like.dtype), words));
+  };
+  if (promise.kernel == "any/fwd") {
+    add(like.seq_q == 1 ? "b2 h4/2 q1 k90" : "b1 h2/1 q70 k90", "");
+  } else if (like.causal == Causal::none) {
+    add("b1 h4/2 q300 k333", "");
+    add("b2 h1/1 q65 k64", " nolse");
+  } else {
+    add("b1 h4/2 q300 k200", " causal-br");
+    add("b1 h2/2 q150 k333", " causal-br");
+    add("b1 h2/1 q200 k333", " causal-tl");
+  }
+  return problems;
+}
+
+Recipe recipe_for(const Promise& promise, Problem problem, const DeviceProperties& device) {
+  problem.device_kind = DeviceKind::cuda;
+  return find_gpu_kernel(promise.kernel).recipe(problem, with_few_multiprocessors(device), promise.unit.config);
+}
+
+TEST(SanitizedProblems, AreComputedByThePromisedKernels) {
+  for (const char* kernel : {"sm90/fwd", "sm90/fwd_small", "any/fwd"}) {
+    const std::vector<Promise> promises = promises_of(kernel, "sm_90a");
+    EXPECT_FALSE(promises.empty()) << kernel;
+    for (const Promise& promise : promises)
+      for (const std::string& text : problems_of(promise)) {
+        const Recipe recipe = recipe_for(promise, parse_problem(text), typical_device("sm_90a"));
+        ASSERT_EQ(recipe.steps.size(), 1u) << text;
+        EXPECT_EQ(source_of(recipe.steps[0].unit), source_of(promise.unit)) << text;
+      }
+  }
+}
+
+class Sanitized : public test::CardTest {
+ protected:
+  void SetUp() override {
+    CardTest::SetUp();
+    if (IsSkipped()) return;
+    runtime = std::make_unique<Runtime>();
+  }
+
+  void run_promised(const char* kernel) {
+    const DeviceProperties& device = runtime->properties(0);
+    const std::vector<Promise> promises = promises_of(kernel, device.arch());
+    if (promises.empty()) GTEST_SKIP() << "no " << kernel << " is promised for " << device.name;
+    for (const Promise& promise : promises)
+      for (const std::string& text : problems_of(promise)) {
+        std::cout << fmt::format("{} {}: {}\n", promise.kernel, promise.unit.config, text) << std::flush;
+        run(promise, text);
+        ASSERT_FALSE(HasFailure()) << text << " with " << promise.unit.config;
+      }
+  }
+
+  void run(const Promise& promise, const std::string& text) {
+    const Tensors& expected = right(text);
+    CardCall call(*driver, expected, test::Outputs::unwritten);
+    const Recipe recipe = recipe_for(promise, call.problem, runtime->properties(0));
+    call.use_workspace(*driver, recipe.workspace_bytes);
+    for (const Step& step : recipe.steps) {
+      alignas(64) std::byte params[largest_params_bytes];
+      step.bind(*driver, call.args, params);
+      Launch(runtime->load(step.unit, 0).function, step.grid, step.unit, step.programmatic)(*driver, params, nullptr);
+    }
+    driver->check(driver->cuStreamSynchronize(nullptr), text.c_str());
+    expect_near(call.result(), expected.o, call.problem.dtype, tolerance, text + ", o");
+    expect_near(call.lse_result(), expected.lse, Dtype::f32, lse_tolerance, text + ", lse");
+  }
+
+  // Inputs of a problem, with the CPU's results in their outputs.
+  const Tensors& right(const std::string& text) {
+    auto& tensors = right_[text];
+    if (!tensors) {
+      tensors = std::make_unique<Tensors>(CardCall::inputs(text, 1));
+      cpu_executor->forward("", *tensors);
+    }
+    return *tensors;
+  }
+
+  static void expect_near(const std::vector<std::byte>& found, const lab::Buffer& expected, Dtype dtype, double within,
+                          const std::string& what) {
+    ASSERT_EQ(found.size(), expected.data_bytes()) << what;
+    const int64_t count = static_cast<int64_t>(found.size()) / bytes_of(dtype);
+    for (int64_t i = 0; i < count; ++i) {
+      const double x = load_element(found.data(), dtype, i), y = load_element(expected.data(), dtype, i);
+      if (x == y) continue;  // also where both are -inf
+      ASSERT_LE(std::abs(x - y), within * (1 + std::abs(y))) << what << " element " << i << ": " << x << ", not " << y;
+    }
+  }
+
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<lab::Executor> cpu_executor = lab::make_cpu_executor();
+
+ private:
+  std::map<std::string, std::unique_ptr<Tensors>> right_;
+};
+
+TEST_F(Sanitized, HopperForward) { run_promised("sm90/fwd"); }
+TEST_F(Sanitized, HopperForwardOfSmallProblems) { run_promised("sm90/fwd_small"); }
+TEST_F(Sanitized, PlainForward) { run_promised("any/fwd"); }
+
+TEST_F(Sanitized, Reference) {
+  const std::vector<Promise> promises = promises_of("any/reference", runtime->properties(0).arch());
+  if (promises.empty()) GTEST_SKIP() << "no reference is promised for " << runtime->properties(0).name;
+  for (const Promise& promise : promises) {
+    const Problem like = parse_problem(promise.problem);
+    const std::string text = fmt::format("fwd b2 h2/1 q20 k70 d{} {} causal-br", like.dim_qk, name_of(like.dtype));
+    std::cout << "any/reference: " << text << "\n" << std::flush;
+    const Tensors& expected = right(text);
+    const CardCall call(*driver, expected);
+    const any::DeviceReference reference(call.problem, *runtime);
+    std::vector<double> o(static_cast<size_t>(call.problem.heads_q * reference.rows() * call.problem.dim_v));
+    std::vector<double> lse(static_cast<size_t>(call.problem.heads_q * reference.rows()));
+    const DeviceMemory device_o(*driver, o.size() * sizeof(double)), device_lse(*driver, lse.size() * sizeof(double));
+    reference.run(call.args, device_o.as<double>(), device_lse.as<double>(), nullptr);
+    device_o.download(std::as_writable_bytes(std::span(o)));
+    device_lse.download(std::as_writable_bytes(std::span(lse)));
+    const Problem& problem = expected.problem;
+    for (int64_t head = 0; head < problem.heads_q; ++head)
+      for (int64_t row = 0; row < problem.batch * problem.seq_q; ++row) {
+        const int64_t batch = row / problem.seq_q, at = head * reference.rows() + row;
+        const auto offset = [&](const attune_strides& strides) {
+          return batch * strides.batch + row % problem.seq_q * strides.row + head * strides.head;
+        };
+        ASSERT_NEAR(lse[static_cast<size_t>(at)], expected.lse.as<float>()[offset(problem.lse)], lse_tolerance) << text;
+        for (int64_t d = 0; d < problem.dim_v; ++d)
+          ASSERT_NEAR(o[static_cast<size_t>(at * problem.dim_v + d)],
+                      load_element(expected.o.data(), problem.dtype, offset(problem.o) + d), tolerance)
+              << text;
+      }
+  }
+}
+
+TEST_F(Sanitized, Merge) {
+  constexpr int64_t parts = 5, batch = 2, heads = 2, rows = 30, dim = 70, lines = batch * heads * rows;
+  attune_merge_desc desc{};
+  desc.struct_size = sizeof desc;
+  desc.part_dtype = ATTUNE_F32;
+  desc.dtype = ATTUNE_BF16;
+  desc.parts = parts;
+  desc.batch = batch;
+  desc.heads = heads;
+  desc.rows = rows;
+  desc.dim = dim;
+  desc.part_o = desc.o = {heads * rows * dim, dim, rows * dim};
+  desc.part_lse = desc.lse = {heads * rows, 1, rows};
+  uint32_t state = 1;
+  const auto number = [&] {
+    return static_cast<float>(static_cast<int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-31f;
+  };
+  std::vector<std::vector<float>> part_o(parts), part_lse(parts);
+  std::vector<const void*> part_o_at;
+  std::vector<const float*> part_lse_at;
+  for (size_t i = 0; i < parts; ++i) {
+    for (int64_t at = 0; at < lines * dim; ++at) part_o[i].push_back(number());
+    for (int64_t at = 0; at < lines; ++at) part_lse[i].push_back(at % 7 == 3 && i % 2 == 1 ? -INFINITY : number());
+    part_o_at.push_back(part_o[i].data());
+    part_lse_at.push_back(part_lse[i].data());
+  }
+  std::vector<uint16_t> o(lines * dim), right_o(lines * dim);
+  std::vector<float> lse(lines), right_lse(lines);
+  cpu::Threads threads{attune_options{}};
+  attune_merge_args args{sizeof args, 0, part_o_at.data(), part_lse_at.data(), right_o.data(), right_lse.data()};
+  cpu::merge(desc, args, threads);
+  args.o = o.data();
+  args.lse = lse.data();
+  lab::make_cuda_executor()->merge(desc, args);
+  for (size_t at = 0; at < lse.size(); ++at) ASSERT_NEAR(lse[at], right_lse[at], lse_tolerance);
+  for (int64_t at = 0; at < lines * dim; ++at)
+    ASSERT_NEAR(load_element(o.data(), Dtype::bf16, at), load_element(right_o.data(), Dtype::bf16, at), tolerance);
+}
+
+}  // namespace
+}  // namespace attune::gpu
