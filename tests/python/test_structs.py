@@ -4,30 +4,34 @@ import ctypes
 import subprocess
 
 import pytest
+from attune import c_api
 from attune.lab import driver, structs
 from conftest import compile_c
 
 MIRRORS = {
-    "attune_strides": structs.Strides,
-    "attune_score_strides": structs.ScoreStrides,
-    "attune_forward_desc": structs.ForwardDesc,
-    "attune_forward_args": structs.ForwardArgs,
-    "attune_options": structs.Options,
+    "attune_strides": c_api.Strides,
+    "attune_score_strides": c_api.ScoreStrides,
+    "attune_forward_desc": c_api.ForwardDesc,
+    "attune_forward_args": c_api.ForwardArgs,
+    "attune_options": c_api.Options,
     "attune_lab_graph": structs.LabGraph,
 }
 CONSTANTS = {
-    "ATTUNE_ABI_VERSION": structs.ABI_VERSION,
+    "ATTUNE_ABI_VERSION": c_api.ABI_VERSION,
     "ATTUNE_LAB_ENGINE_VERSION": structs.ENGINE_VERSION,
-    "ATTUNE_OK": structs.OK,
-    "ATTUNE_F16": structs.DTYPE["f16"],
-    "ATTUNE_BF16": structs.DTYPE["bf16"],
-    "ATTUNE_F32": structs.DTYPE["f32"],
-    "ATTUNE_CUDA": structs.CUDA,
-    "ATTUNE_CAUSAL_NONE": structs.CAUSAL[""],
-    "ATTUNE_CAUSAL_TOP_LEFT": structs.CAUSAL["causal-tl"],
-    "ATTUNE_CAUSAL_BOTTOM_RIGHT": structs.CAUSAL["causal-br"],
-    "ATTUNE_SCALE": structs.FEATURE_SCALE,
-    "ATTUNE_LSE": structs.FEATURE_LSE,
+    "ATTUNE_OK": c_api.OK,
+    "ATTUNE_INVALID_ARGUMENT": c_api.INVALID_ARGUMENT,
+    "ATTUNE_UNSUPPORTED": c_api.UNSUPPORTED,
+    "ATTUNE_NOT_PREPARED": c_api.NOT_PREPARED,
+    "ATTUNE_CPU": c_api.CPU,
+    "ATTUNE_F16": c_api.F16,
+    "ATTUNE_BF16": c_api.BF16,
+    "ATTUNE_F32": c_api.F32,
+    "ATTUNE_CUDA": c_api.CUDA,
+    "ATTUNE_CAUSAL_NONE": c_api.CAUSAL_NONE,
+    "ATTUNE_CAUSAL_TOP_LEFT": c_api.CAUSAL_TOP_LEFT,
+    "ATTUNE_CAUSAL_BOTTOM_RIGHT": c_api.CAUSAL_BOTTOM_RIGHT,
+    **{f"ATTUNE_{name[8:]}": value for name, value in vars(c_api).items() if name.startswith("FEATURE_")},
     "ATTUNE_LAB_CONTENDER": structs.ROLE_CONTENDER,
     "ATTUNE_LAB_TWIN": structs.ROLE_TWIN,
 }

@@ -5,40 +5,43 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref, c_char_p, c_size_t, c_uint64, c_void_p
 
-from attune.lab import structs
+from attune import c_api
 from attune.lab.contender import Bound, Contender
 from attune.lab.errors import Absent, LabError, NotHere, refusal
 from attune.lab.problem import Problem
 from attune.lab.tensors import Tensors, torch_dtype
 
+_DTYPE = {"f16": c_api.F16, "bf16": c_api.BF16, "f32": c_api.F32}
+_CAUSAL = {"": c_api.CAUSAL_NONE, "causal-tl": c_api.CAUSAL_TOP_LEFT, "causal-br": c_api.CAUSAL_BOTTOM_RIGHT}
+
 
 class AttuneLibrary:
     def __init__(self, path: str):
         try:
-            self.functions = structs.load(path, structs.ATTUNE_FUNCTIONS)
+            self.functions = c_api.load(path, c_api.FUNCTIONS)
         except (OSError, AttributeError) as error:
             raise NotHere(f"libattune cannot be loaded: {error}") from error
         version = self.functions.attune_abi_version()
-        if version < structs.ABI_VERSION:
-            raise NotHere(f"{path} has ABI version {version}; this host needs {structs.ABI_VERSION}")
+        if version < c_api.ABI_VERSION:
+            raise NotHere(f"{path} has ABI version {version}; this host needs {c_api.ABI_VERSION}")
 
     def last_error(self) -> str:
         return self.functions.attune_last_error().decode()
 
 
-def _strides(tensor) -> structs.Strides:
-    return structs.Strides(tensor.stride(0), tensor.stride(1), tensor.stride(2))
+def _strides(tensor) -> c_api.Strides:
+    return c_api.Strides(tensor.stride(0), tensor.stride(1), tensor.stride(2))
 
 
-def describe(problem: Problem, tensors: Tensors, output, device_index: int) -> structs.ForwardDesc:
+def describe(problem: Problem, tensors: Tensors, output, device_index: int) -> c_api.ForwardDesc:
     p = problem
-    desc = structs.ForwardDesc(
-        struct_size=ctypes.sizeof(structs.ForwardDesc),
-        device_kind=structs.CUDA,
+    desc = c_api.ForwardDesc(
+        struct_size=ctypes.sizeof(c_api.ForwardDesc),
+        device_kind=c_api.CUDA,
         device_index=device_index,
-        dtype=structs.DTYPE[p.dtype],
-        bias_dtype=structs.DTYPE[p.dtype],
-        causal=structs.CAUSAL[p.causal],
+        dtype=_DTYPE[p.dtype],
+        bias_dtype=_DTYPE[p.dtype],
+        causal=_CAUSAL[p.causal],
         batch=p.batch,
         heads_q=p.heads_q,
         heads_kv=p.heads_kv,
@@ -52,11 +55,11 @@ def describe(problem: Problem, tensors: Tensors, output, device_index: int) -> s
         o=_strides(output),
     )
     if p.scale is not None:
-        desc.features |= structs.FEATURE_SCALE
+        desc.features |= c_api.FEATURE_SCALE
         desc.scale = p.scale
     if p.lse:
-        desc.features |= structs.FEATURE_LSE
-        desc.lse = structs.Strides(p.heads_q * p.seq_q, 1, p.seq_q)
+        desc.features |= c_api.FEATURE_LSE
+        desc.lse = c_api.Strides(p.heads_q * p.seq_q, 1, p.seq_q)
     return desc
 
 
@@ -68,11 +71,9 @@ class AttuneContender(Contender):
         self._library = library
         self._device_index = device_index
         self._context = c_void_p()
-        options = structs.Options(
-            struct_size=ctypes.sizeof(structs.Options), kernel=kernel.encode() if kernel else None
-        )
+        options = c_api.Options(struct_size=ctypes.sizeof(c_api.Options), kernel=kernel.encode() if kernel else None)
         status = library.functions.attune_create(byref(options), byref(self._context))
-        if status != structs.OK:
+        if status != c_api.OK:
             raise refusal(status, library.last_error())
 
     def close(self) -> None:
@@ -88,8 +89,8 @@ class AttuneContender(Contender):
         self._require(functions.attune_workspace_bytes(self._context, byref(desc), byref(size)))
         workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=tensors.device)
         lse = torch.empty(p.batch, p.heads_q, p.seq_q, dtype=torch.float32, device=tensors.device) if p.lse else None
-        args = structs.ForwardArgs(
-            struct_size=ctypes.sizeof(structs.ForwardArgs),
+        args = c_api.ForwardArgs(
+            struct_size=ctypes.sizeof(c_api.ForwardArgs),
             q=tensors.q.data_ptr(),
             k=tensors.k.data_ptr(),
             v=tensors.v.data_ptr(),
@@ -101,17 +102,17 @@ class AttuneContender(Contender):
 
         def call(kept=workspace):  # the workspace lives as long as the call
             stream = torch.cuda.current_stream().cuda_stream
-            if functions.attune_forward(self._context, byref(desc), byref(args), stream) != structs.OK:
+            if functions.attune_forward(self._context, byref(desc), byref(args), stream) != c_api.OK:
                 raise LabError(f"attune_forward: {self._library.last_error()}")
             return output
 
         return Bound(call, lse=lse, facts=self._facts(desc))
 
     def _require(self, status: int) -> None:
-        if status != structs.OK:
+        if status != c_api.OK:
             raise Absent(self._library.last_error())
 
-    def _facts(self, desc: structs.ForwardDesc) -> dict:
+    def _facts(self, desc: c_api.ForwardDesc) -> dict:
         explain, length = self._library.functions.attune_explain, c_size_t()
         self._require(explain(self._context, byref(desc), c_char_p(), 0, byref(length)))
         text = ctypes.create_string_buffer(length.value + 1)

@@ -7,8 +7,9 @@ import json
 from ctypes import byref, c_char_p, c_void_p
 from typing import Callable
 
+from attune.c_api import load
 from attune.lab.errors import LabError, NotHere, refusal
-from attune.lab.structs import ENGINE_FUNCTIONS, ENGINE_VERSION, ROLE_CONTENDER, ROLE_TWIN, Capture, LabGraph, load
+from attune.lab.structs import ENGINE_FUNCTIONS, ENGINE_VERSION, ROLE_CONTENDER, ROLE_TWIN, Capture, LabGraph
 from attune.lab.structs import Progress as ProgressFunction
 
 

@@ -1,0 +1,169 @@
+"""include/attune/attune.h through ctypes: structs, functions, errors, and where the library is. A test compares every
+offset with C's."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+ABI_VERSION = 1
+
+OK, INVALID_ARGUMENT, UNSUPPORTED, NOT_PREPARED = 0, 1, 2, 5
+F16, BF16, F32 = 0, 1, 2
+CPU, CUDA = 0, 1
+CAUSAL_NONE, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 0, 1, 2
+
+FEATURE_SCALE = 0x001
+FEATURE_WINDOW = 0x002
+FEATURE_SOFTCAP = 0x004
+FEATURE_SINK = 0x008
+FEATURE_BIAS = 0x010
+FEATURE_MASK = 0x020
+FEATURE_PACKED = 0x040
+FEATURE_USED_Q = 0x080
+FEATURE_USED_K = 0x100
+FEATURE_LSE = 0x200
+
+WORKSPACE_ALIGNMENT = 256
+
+
+def fields(kind, names: str) -> list:
+    return [(name, kind) for name in names.split()]
+
+
+class Strides(ctypes.Structure):
+    _fields_ = fields(c_int64, "batch row head")
+
+
+class ScoreStrides(ctypes.Structure):
+    _fields_ = fields(c_int64, "batch head query key")
+
+
+class ForwardDesc(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("features", c_uint32),
+        *fields(c_int32, "device_kind device_index dtype bias_dtype causal"),
+        ("reserved", c_uint32),
+        *fields(c_int64, "batch heads_q heads_kv seq_q seq_k dim_qk dim_v total_q total_k"),
+        *fields(Strides, "q k v o lse"),
+        *fields(ScoreStrides, "bias mask"),
+        *fields(c_int64, "window_left window_right"),
+        *fields(c_float, "scale softcap"),
+    ]
+
+
+class ForwardArgs(ctypes.Structure):
+    _fields_ = [
+        *fields(c_uint32, "struct_size reserved"),
+        *fields(c_void_p, "q k v o lse sink bias mask cu_seqlens_q cu_seqlens_k used_q used_k workspace"),
+        ("workspace_bytes", c_uint64),
+    ]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("threads", c_int32),
+        *fields(c_void_p, "parallel_for parallel_for_user"),
+        ("kernel", c_char_p),
+    ]
+
+
+# Descriptors and arguments are byref(struct), or the struct's bytes: then nothing has to be kept per thread.
+FUNCTIONS = {
+    "attune_create": (c_int32, [POINTER(Options), POINTER(c_void_p)]),
+    "attune_destroy": (None, [c_void_p]),
+    "attune_prepare": (c_int32, [c_void_p, c_void_p]),
+    "attune_workspace_bytes": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
+    "attune_forward": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "attune_explain": (c_int32, [c_void_p, c_void_p, c_char_p, c_size_t, POINTER(c_size_t)]),
+    "attune_last_error": (c_char_p, []),
+    "attune_abi_version": (c_uint32, []),
+}
+
+
+def load(path: str | Path, functions: dict) -> ctypes.CDLL:
+    """The library with the types of its functions set. OSError or AttributeError if it is not that library."""
+    # A name without a slash would be searched for elsewhere.
+    library = ctypes.CDLL(str(Path(path).absolute()))
+    for name, (result, arguments) in functions.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+class AttuneError(RuntimeError):
+    """A call that failed, with the library's sentence; `status` is that of attune.h."""
+
+    status = 0
+
+
+class InvalidArgument(AttuneError, ValueError):
+    """The call contradicts the contract; the text names the argument."""
+
+    status = INVALID_ARGUMENT
+
+
+class Unsupported(AttuneError, NotImplementedError):
+    """A legal call that nothing present can serve."""
+
+    status = UNSUPPORTED
+
+
+_ERRORS = {error.status: error for error in (InvalidArgument, Unsupported)}
+
+
+def library_path() -> Path:
+    """$ATTUNE_LIBRARY, or the library in this package, or that of the checkout this package lies in."""
+    if named := os.environ.get("ATTUNE_LIBRARY"):
+        return Path(named)
+    package = Path(__file__).resolve().parent
+    places = [package / "libattune.so", package.parents[1] / "build/libattune.so"]
+    for place in places:
+        if place.is_file():
+            return place
+    raise AttuneError(f"libattune.so is at none of {', '.join(map(str, places))}; ATTUNE_LIBRARY can name it")
+
+
+class Library:
+    """libattune with one context."""
+
+    def __init__(self, path: Path, threads: int = 0):
+        try:
+            self.functions = load(path, FUNCTIONS)
+        except (OSError, AttributeError) as error:
+            raise AttuneError(f"{path} cannot be loaded: {error}") from error
+        version = self.functions.attune_abi_version()
+        if version < ABI_VERSION:
+            raise AttuneError(f"{path} has ABI version {version}; this package needs {ABI_VERSION} or newer")
+        self.path = path
+        self.forward = self.functions.attune_forward
+        context = c_void_p()
+        options = Options(struct_size=ctypes.sizeof(Options), threads=threads)
+        self.require(self.functions.attune_create(ctypes.byref(options), ctypes.byref(context)))
+        self.context = context.value
+
+    def require(self, status: int) -> None:
+        if status != OK:
+            raise self.error(status)
+
+    def error(self, status: int) -> AttuneError:
+        error = _ERRORS.get(status, AttuneError)(self.functions.attune_last_error().decode())
+        error.status = status
+        return error
+
+    def workspace_bytes(self, desc: bytes) -> int:
+        size = c_uint64()
+        self.require(self.functions.attune_workspace_bytes(self.context, desc, ctypes.byref(size)))
+        return size.value
+
+    def explain(self, desc: bytes) -> str:
+        length = c_size_t()
+        self.require(self.functions.attune_explain(self.context, desc, None, 0, ctypes.byref(length)))
+        text = ctypes.create_string_buffer(length.value + 1)
+        self.require(self.functions.attune_explain(self.context, desc, text, len(text), None))
+        return text.value.decode()
