@@ -122,6 +122,7 @@ TEST(Examples, Run) {
 
 // A project of its own, outside this tree, that finds the installed package.
 TEST(Package, InstallsAndIsFound) {
+  REQUIRE_COMPLETE_BUILD();
   REQUIRE_PROGRAM("cmake");
   REQUIRE_PROGRAM("g++");
   const test::TemporaryDirectory directory;

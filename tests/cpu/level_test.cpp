@@ -14,6 +14,7 @@
 #include "cpu/peak.hpp"
 #include "dispatch/context.hpp"
 #include "dispatch/select.hpp"
+#include "tests/support/paths.hpp"
 
 namespace attune::cpu {
 namespace {
@@ -39,7 +40,8 @@ std::vector<std::string> exported_symbols(const std::string& path) {
 
 // A weak function compiled with AVX-512 may be the copy the linker keeps for everyone.
 TEST(CpuLevels, ExportNothingButTheirTables) {
-  const std::string folder = std::string(ATTUNE_BUILD) + "/CMakeFiles/attune_objects.dir/src/cpu/level/";
+  REQUIRE_COMPLETE_BUILD();
+  const std::string folder = test::build() + "/CMakeFiles/attune_objects.dir/src/cpu/level/";
   for (const Level* level : levels()) {
     const std::string name = level->name;
     const std::vector<std::string> symbols = exported_symbols(folder + name + ".cpp.o");

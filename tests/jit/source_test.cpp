@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "jit/embedded.hpp"
 #include "tests/jit/toy.hpp"
+#include "tests/support/paths.hpp"
 
 namespace attune::jit {
 namespace {
@@ -57,7 +58,7 @@ TEST(Closure, NamesTheFileThatIsMissing) {
 TEST(Embedded, IsTheCheckoutsText) {
   int files = 0;
   for (const EmbeddedFile* file = embedded_files; file->path != nullptr; ++file, ++files)
-    EXPECT_EQ(Sources().read(file->path), Sources(ATTUNE_REPO).read(file->path)) << file->path;
+    EXPECT_EQ(Sources().read(file->path), Sources(test::repo()).read(file->path)) << file->path;
   EXPECT_GT(files, 0);
   EXPECT_THROW(Sources().read("kernels/none.cuh"), Error);
 }

@@ -11,14 +11,15 @@
 #include "lab/check/inputs.hpp"
 #include "lab/measure/engine.hpp"
 #include "lab/measure/forward_contender.hpp"
+#include "tests/support/paths.hpp"
 
 namespace attune::lab {
 namespace {
 
 using testing::HasSubstr;
 
-const std::string plugin = ATTUNE_BUILD "/tests/libcontender_fixture.so";
-const std::string shared_library = ATTUNE_BUILD "/libattune.so";
+const std::string plugin = test::build() + "/tests/libcontender_fixture.so";
+const std::string shared_library = test::build() + "/libattune.so";
 
 Problem small_problem() { return parse_problem("fwd b1 h2/2 q32 k32 d64 f16"); }
 

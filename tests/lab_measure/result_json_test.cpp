@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "lab/measure/engine.hpp"
 #include "simulated.hpp"
+#include "tests/support/paths.hpp"
 
 namespace attune::lab {
 namespace {
@@ -87,7 +88,7 @@ TEST(ResultJson, RefusesDamagedMeasurements) {
 // Recorded on an H200: SDPA's cuDNN back end as baseline, its twin, and the flash back end. What a card's samples said
 // once, they say for ever.
 TEST(ResultJson, ARecordingOfARealCardIsJudgedAsItWas) {
-  std::ifstream file(ATTUNE_REPO "/tests/lab_measure/data/sdpa-on-h200.json");
+  std::ifstream file(test::repo() + "/tests/lab_measure/data/sdpa-on-h200.json");
   const json rows = json::parse(file);
   ASSERT_EQ(rows.size(), 7u);
   for (const json& row : rows) {

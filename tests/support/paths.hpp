@@ -17,4 +17,10 @@ inline std::string build() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string();
 }
 
+// False where only the programs of a build were brought along.
+inline bool build_is_complete() { return std::filesystem::exists(build() + "/CMakeCache.txt"); }
+
 }  // namespace attune::test
+
+#define REQUIRE_COMPLETE_BUILD() \
+  if (!attune::test::build_is_complete()) GTEST_SKIP() << "only the programs of the build are here"
