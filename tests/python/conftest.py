@@ -1,5 +1,6 @@
 """The package under test, and the libraries that stand in for a GPU."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -10,7 +11,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 FAKES = Path(__file__).resolve().parent / "fakes"
-sys.path.insert(0, str(REPO / "python"))
+if importlib.util.find_spec("attune") is None:  # one that is installed, or on PYTHONPATH, is the one to test
+    sys.path.insert(0, str(REPO / "python"))
 
 
 def compile_c(source: Path, output: Path, *options: str) -> Path:

@@ -1,0 +1,234 @@
+"""From tensors and options to the descriptor of a call. Done once per signature; calls.py keeps the result."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+from attune import c_api
+from attune.c_api import AttuneError, InvalidArgument, Unsupported
+
+_DTYPES = {torch.float16: c_api.F16, torch.bfloat16: c_api.BF16, torch.float32: c_api.F32}
+_CAUSAL = {None: c_api.CAUSAL_NONE, "top-left": c_api.CAUSAL_TOP_LEFT, "bottom-right": c_api.CAUSAL_BOTTOM_RIGHT}
+_DEVICES = {"cpu": c_api.CPU, "cuda": c_api.CUDA}
+
+
+class Packed(NamedTuple):
+    """Sequences that lie end to end."""
+
+    cu_seqlens_q: torch.Tensor
+    cu_seqlens_k: torch.Tensor
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    used_q: torch.Tensor | None
+    used_k: torch.Tensor | None
+
+
+class Described(NamedTuple):
+    """All that a call needs beside the addresses."""
+
+    desc: bytes  # attune_forward_desc
+    out_shape: tuple
+    out_strides: tuple
+    lse_shape: tuple | None
+    workspace_bytes: int
+    dtype: torch.dtype
+    device: torch.device
+    cuda_index: int  # -1 on the CPU
+
+
+@cache
+def library() -> c_api.Library:
+    """The one that this process uses, with as many threads as torch has."""
+    return c_api.Library(c_api.library_path(), torch.get_num_threads())
+
+
+def empty_output(q: torch.Tensor, dim_v: int) -> torch.Tensor:
+    """(batch, row, head, dim), with rows and heads in memory as q has them: what comes as BHSD leaves as BHSD."""
+    batch, rows, heads, _ = q.shape
+    if q.stride(1) >= q.stride(2):
+        return q.new_empty((batch, rows, heads, dim_v))
+    return q.new_empty((batch, heads, rows, dim_v)).transpose(1, 2)
+
+
+def describe(
+    q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
+    return_lse=False, out=None, packed=None,
+) -> Described:  # fmt: skip
+    """Everything the library cannot see is checked here, the rest there."""
+    seen = [_as_bshd(name, tensor, layout, packed) for name, tensor in (("q", q), ("k", k), ("v", v))]
+    _check_kin(*seen)
+    q4, k4, v4 = seen
+    _, rows_q, heads_q, dim_qk = q4.shape
+    batch = q4.shape[0] if packed is None else packed.cu_seqlens_q.numel() - 1
+    o4 = empty_output(q4, v4.shape[3]) if out is None else _as_bshd("out", out, layout, packed)
+    if out is not None:
+        _check_like("out", out, (*q4.shape[:3], v4.shape[3]), o4.shape, q.dtype, q.device)
+    desc = c_api.ForwardDesc(
+        struct_size=ctypes.sizeof(c_api.ForwardDesc),
+        device_kind=_DEVICES[q.device.type],
+        device_index=q.device.index or 0,
+        dtype=_DTYPES[q.dtype],
+        causal=_lookup("causal", _CAUSAL, causal),
+        batch=batch,
+        heads_q=heads_q,
+        heads_kv=k4.shape[2],
+        seq_q=rows_q,
+        seq_k=k4.shape[1],
+        dim_qk=dim_qk,
+        dim_v=v4.shape[3],
+        q=_strides(q4),
+        k=_strides(k4),
+        v=_strides(v4),
+        o=_strides(o4),
+    )
+    _set_score_function(desc, scale, window, softcap)
+    if packed is not None:
+        _set_packed(desc, packed, q.device)
+    if sink is not None:
+        _check_like("sink", sink, (heads_q,), sink.shape, torch.float32, q.device)
+        desc.features |= c_api.FEATURE_SINK
+    scores = (batch, heads_q, desc.seq_q, desc.seq_k)
+    if bias is not None:
+        desc.features |= c_api.FEATURE_BIAS
+        desc.bias_dtype = _lookup("bias.dtype", _DTYPES, bias.dtype)
+        desc.bias = _score_strides("bias", bias, scores, q.device)
+    if mask is not None:
+        _lookup("mask.dtype", {torch.bool: None}, mask.dtype)
+        desc.features |= c_api.FEATURE_MASK
+        desc.mask = _score_strides("mask", mask, scores, q.device)
+    if return_lse:
+        desc.features |= c_api.FEATURE_LSE
+        desc.lse = c_api.Strides(heads_q * rows_q, 1, rows_q)
+    return _described(bytes(desc), o4, layout, packed, return_lse)
+
+
+def _described(desc: bytes, o4: torch.Tensor, layout: str, packed: Packed | None, return_lse: bool) -> Described:
+    batch, rows, heads, _ = o4.shape
+    o, lse_shape = o4, (batch, heads, rows)
+    if packed is not None:
+        o, lse_shape = o4[0], (heads, rows)
+    elif layout == "bhsd":
+        o = o4.transpose(1, 2)
+    on_cuda = o.device.type == "cuda"
+    if on_cuda and torch.cuda.is_current_stream_capturing():
+        error = AttuneError("this call was not made before, and inside a graph capture it is too late to load a kernel")
+        error.status = c_api.NOT_PREPARED
+        raise error
+    return Described(
+        desc,
+        tuple(o.shape),
+        o.stride(),
+        lse_shape if return_lse else None,
+        library().workspace_bytes(desc),
+        o.dtype,
+        o.device,
+        o.device.index if on_cuda else -1,
+    )
+
+
+def _as_bshd(name: str, tensor: torch.Tensor, layout: str, packed: Packed | None) -> torch.Tensor:
+    """Seen as (batch, row, head, dim); packed sequences as one batch."""
+    heads_first = _lookup("layout", {"bshd": False, "bhsd": True}, layout)
+    dims = "(row, head, dim)" if packed else "(batch, head, row, dim)" if heads_first else "(batch, row, head, dim)"
+    if tensor.dim() != (3 if packed else 4):
+        raise InvalidArgument(f"{name} has the shape {tuple(tensor.shape)}; it must be {dims}")
+    if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
+        raise InvalidArgument(
+            f"{name} has the strides {tensor.stride()}; the last one must be 1, as by {name}.contiguous()"
+        )
+    if packed:
+        return tensor.unsqueeze(0)
+    return tensor.transpose(1, 2) if heads_first else tensor
+
+
+def _check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    if q.device.type not in _DEVICES:
+        raise Unsupported(f"q is on {q.device}; it must be on one of {', '.join(_DEVICES)}")
+    if q.dtype not in _DTYPES:
+        raise Unsupported(f"q.dtype is {q.dtype}; it must be one of {_listed(_DTYPES)}")
+    for name, tensor in (("k", k), ("v", v)):
+        if tensor.dtype != q.dtype:
+            raise InvalidArgument(f"{name}.dtype is {tensor.dtype}; it must be that of q, {q.dtype}")
+        if tensor.device != q.device:
+            raise InvalidArgument(f"{name} is on {tensor.device}; it must be where q is, on {q.device}")
+    if k.shape[0] != q.shape[0]:
+        raise InvalidArgument(f"k has batch {k.shape[0]}; it must be that of q, {q.shape[0]}")
+    if k.shape[3] != q.shape[3]:
+        raise InvalidArgument(f"k has head dimension {k.shape[3]}; it must be that of q, {q.shape[3]}")
+    if v.shape[:3] != k.shape[:3]:
+        raise InvalidArgument(
+            f"v has (batch, row, head) = {tuple(v.shape[:3])}; they must be those of k, {tuple(k.shape[:3])}"
+        )
+
+
+def _check_like(name: str, tensor, shape: tuple, seen: tuple, dtype, device) -> None:
+    """`seen`: its shape in the order of `shape`."""
+    if tuple(seen) != tuple(shape):
+        raise InvalidArgument(f"{name} has the shape {tuple(seen)}; it must be {tuple(shape)}")
+    if tensor.dtype != dtype:
+        raise InvalidArgument(f"{name}.dtype is {tensor.dtype}; it must be {dtype}")
+    if tensor.device != device:
+        raise InvalidArgument(f"{name} is on {tensor.device}; it must be on {device}")
+    if tensor.dim() == 1 and not tensor.is_contiguous():
+        raise InvalidArgument(f"{name} has the stride {tensor.stride(0)}; it must be 1")
+
+
+def _set_score_function(desc: c_api.ForwardDesc, scale, window, softcap) -> None:
+    if scale is not None:
+        desc.features |= c_api.FEATURE_SCALE
+        desc.scale = scale
+    if window is not None:
+        desc.features |= c_api.FEATURE_WINDOW
+        desc.window_left, desc.window_right = window
+    if softcap is not None:
+        desc.features |= c_api.FEATURE_SOFTCAP
+        desc.softcap = softcap
+
+
+def _set_packed(desc: c_api.ForwardDesc, packed: Packed, device: torch.device) -> None:
+    desc.features |= c_api.FEATURE_PACKED
+    desc.total_q, desc.total_k = desc.seq_q, desc.seq_k
+    if packed.max_seqlen_q is not None:
+        desc.seq_q = packed.max_seqlen_q
+    if packed.max_seqlen_k is not None:
+        desc.seq_k = packed.max_seqlen_k
+    for name, count, feature in (
+        ("cu_seqlens_q", desc.batch + 1, 0),
+        ("cu_seqlens_k", desc.batch + 1, 0),
+        ("used_q", desc.batch, c_api.FEATURE_USED_Q),
+        ("used_k", desc.batch, c_api.FEATURE_USED_K),
+    ):
+        lengths = getattr(packed, name)
+        if lengths is not None:
+            _check_like(name, lengths, (count,), lengths.shape, torch.int32, device)
+            desc.features |= feature
+
+
+def _strides(tensor: torch.Tensor) -> c_api.Strides:
+    return c_api.Strides(*tensor.stride()[:3])
+
+
+def _score_strides(name: str, tensor: torch.Tensor, scores: tuple, device: torch.device) -> c_api.ScoreStrides:
+    if tensor.device != device:
+        raise InvalidArgument(f"{name} is on {tensor.device}; it must be where q is, on {device}")
+    try:
+        return c_api.ScoreStrides(*tensor.expand(scores).stride())
+    except RuntimeError:
+        raise InvalidArgument(
+            f"{name} has the shape {tuple(tensor.shape)}; it must broadcast to (batch, head, row, key) = {scores}"
+        ) from None
+
+
+def _lookup(name: str, table: dict, value):
+    try:
+        return table[value]
+    except (KeyError, TypeError):
+        raise InvalidArgument(f"{name} is {value!r}; it must be one of {_listed(table)}") from None
+
+
+def _listed(table: dict) -> str:
+    return ", ".join(repr(key) for key in table)

@@ -1,0 +1,59 @@
+"""Attune in Hugging Face transformers: attn_implementation="attune"."""
+
+from __future__ import annotations
+
+import torch
+
+from attune.c_api import Unsupported
+from attune.functional import attention
+
+
+def register_transformers(fallback=False) -> None:
+    """Makes attn_implementation="attune" known to transformers, attention and masks both.
+
+    fallback: calls that Attune cannot serve (gradients, dropout) go to transformers' "sdpa"; otherwise they raise."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    # Without a mask function of that name transformers would hand over no mask at all, and padding would be seen.
+    AttentionMaskInterface.register("attune", sdpa_mask)
+    AttentionInterface.register("attune", _forward_or_sdpa if fallback else forward)
+
+
+def forward(
+    module, query, key, value, attention_mask=None, dropout=0.0, scaling=None, is_causal=None, softcap=None, s_aux=None,
+    position_bias=None, **others,
+):  # fmt: skip
+    """query is (batch, head, row, dim), key and value have kv heads; the output is (batch, row, head, dim).
+
+    The mask comes from transformers' sdpa_mask: None where is_causal says all, otherwise a boolean one with windows and
+    padding in it, so that sliding_window has nothing to add."""
+    if dropout:
+        raise Unsupported(f"dropout is {dropout}; it must be 0: there is no dropout yet")
+    if others.get("output_attentions"):
+        raise Unsupported(
+            'output_attentions is True; fused attention has no such matrix: use attn_implementation="eager"'
+        )
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    # A single row is the last one and sees every key; longer ones without a mask begin at the first key.
+    causal = "top-left" if is_causal and attention_mask is None and query.shape[2] > 1 else None
+    bias, mask = position_bias, attention_mask
+    if mask is not None and mask.dtype != torch.bool:
+        bias, mask = mask if bias is None else bias + mask, None
+    out = attention(
+        query, key, value, scale=scaling, causal=causal, softcap=softcap, bias=bias, mask=mask, layout="bhsd",
+        sink=None if s_aux is None else s_aux.float(),
+    )  # fmt: skip
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _forward_or_sdpa(module, query, key, value, attention_mask=None, **options):
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    try:
+        return forward(module, query, key, value, attention_mask, **options)
+    except Unsupported:
+        if options.get("softcap") is not None or options.get("s_aux") is not None:
+            raise  # sdpa would leave them out without a word
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)

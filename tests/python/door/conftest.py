@@ -1,0 +1,26 @@
+"""Tests on real torch. Those that need a GPU skip with that reason where torch finds none."""
+
+import os
+
+# oneDNN takes AMX for granted on some virtual machines that lack its palette, and dies in bf16 matrix products.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def gpu():
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU, and torch finds none")
+    return torch.device("cuda")
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    return request.getfixturevalue("gpu") if request.param == "cuda" else torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(1)

@@ -1,0 +1,211 @@
+"""attune.attention and attention_varlen: every option against float64, layouts, arrays of other kinds, refusals."""
+
+import attune
+import numpy as np
+import pytest
+import torch
+from float64 import complaint, truth
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32]
+
+
+def tensors(device, dtype=torch.float32, batch=2, rows=33, keys=47, heads=4, kv_heads=2, dim=32, dim_v=None):
+    q = torch.randn(batch, rows, heads, dim, device=device, dtype=dtype)
+    k = torch.randn(batch, keys, kv_heads, dim, device=device, dtype=dtype)
+    v = torch.randn(batch, keys, kv_heads, dim_v or dim, device=device, dtype=dtype)
+    return q, k, v
+
+
+OPTIONS = {
+    "plain": {},
+    "scale": {"scale": 0.3},
+    "scale 0": {"scale": 0.0},
+    "top-left": {"causal": "top-left"},
+    "bottom-right": {"causal": "bottom-right"},
+    "window": {"window": (7, 3)},
+    "causal window": {"causal": "bottom-right", "window": (9, -1)},
+    "softcap": {"softcap": 2.0},
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_is_within_the_gate(device, dtype, options):
+    q, k, v = tensors(device, dtype)
+    out, lse = attune.attention(q, k, v, return_lse=True, **options)
+    assert complaint(out, truth(q, k, v, **options), lse) == ""
+    assert torch.equal(out, attune.attention(q, k, v, **options))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 33, 47), (1, 4, 1, 47), (47,), (2, 1, 33, 1)])
+def test_bias_and_mask_broadcast(device, shape):
+    q, k, v = tensors(device, torch.float16)
+    for bias in (torch.randn(shape, device=device), torch.randn(shape, device=device, dtype=torch.float16)):
+        assert complaint(attune.attention(q, k, v, bias=bias), truth(q, k, v, bias=bias)) == ""
+    mask = torch.rand(shape, device=device) > 0.4
+    assert complaint(attune.attention(q, k, v, mask=mask), truth(q, k, v, mask=mask)) == ""
+
+
+def test_sink(device):
+    q, k, v = tensors(device)
+    sink = torch.randn(4, device=device)
+    out, lse = attune.attention(q, k, v, sink=sink, return_lse=True)
+    assert complaint(out, truth(q, k, v, sink=sink), lse) == ""
+
+
+def test_all_at_once(device):
+    q, k, v = tensors(device, torch.float16, dim_v=48)
+    options = {
+        "scale": 0.2,
+        "causal": "top-left",
+        "window": (20, 0),
+        "softcap": 5.0,
+        "sink": torch.randn(4, device=device),
+        "bias": torch.randn(4, 33, 47, device=device, dtype=torch.float16),
+        "mask": torch.rand(2, 1, 1, 47, device=device) > 0.3,
+    }
+    out, lse = attune.attention(q, k, v, return_lse=True, **options)
+    assert complaint(out, truth(q, k, v, **options), lse) == ""
+
+
+def test_a_row_that_sees_nothing_is_zero(device):
+    q, k, v = tensors(device, rows=5, keys=3)
+    out, lse = attune.attention(q, k, v, causal="bottom-right", return_lse=True)
+    assert (out[:, :2] == 0).all() and lse[:, :, :2].isneginf().all()
+    assert out.isfinite().all() and lse[:, :, 2:].isfinite().all()
+
+
+@pytest.mark.parametrize("empty", ["batch", "rows", "keys"])
+def test_empty_problems(device, empty):
+    q, k, v = tensors(device, **{empty: 0})
+    out, lse = attune.attention(q, k, v, return_lse=True)
+    assert out.shape == q.shape and lse.shape == (q.shape[0], 4, q.shape[1])
+    assert (out == 0).all() and lse.isneginf().all()
+
+
+def test_layouts_and_strides(device):
+    q, k, v = tensors(device)
+    expected = attune.attention(q, k, v, causal="top-left")
+    heads_first = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+    out = attune.attention(*heads_first, causal="top-left", layout="bhsd")
+    assert out.is_contiguous() and torch.equal(out.transpose(1, 2), expected)
+    views = [x.transpose(1, 2) for x in heads_first]  # stored as BHSD, seen as BSHD
+    out = attune.attention(*views, causal="top-left")
+    assert torch.equal(out, expected) and out.stride() == views[0].stride()
+    wide = [torch.cat([x, x], dim=3)[..., :32] for x in (q, k, v)]
+    assert torch.equal(attune.attention(*wide, causal="top-left"), expected)
+    shared = [x[:1].expand(2, -1, -1, -1) for x in (k, v)]
+    assert torch.equal(attune.attention(q, *shared)[0], attune.attention(q[:1], k[:1], v[:1])[0])
+
+
+def test_writes_where_it_is_told(device):
+    q, k, v = tensors(device)
+    place = torch.full((2, 33, 8, 32), 7.0, device=device)
+    result = attune.attention(q, k, v, out=place[:, :, ::2])
+    assert result.data_ptr() == place.data_ptr()
+    assert torch.equal(place[:, :, ::2], attune.attention(q, k, v))
+    assert (place[:, :, 1::2] == 7).all()
+
+
+def test_varlen_equals_single_sequences(device):
+    lengths_q, lengths_k = [5, 0, 17, 30], [9, 4, 17, 2]
+    q = torch.randn(sum(lengths_q), 4, 32, device=device)
+    k, v = torch.randn(2, sum(lengths_k), 2, 32, device=device)
+    begins = [torch.tensor([0, *x], device=device).cumsum(0).int() for x in (lengths_q, lengths_k)]
+    for bounds in ((None, None), (30, 17)):
+        out, lse = attune.attention_varlen(q, k, v, *begins, *bounds, causal="bottom-right", return_lse=True)
+        assert lse.shape == (4, sum(lengths_q))
+        for b in range(4):
+            rows, keys = (slice(*x[b : b + 2].tolist()) for x in begins)
+            one = [q[rows].unsqueeze(0), k[keys].unsqueeze(0), v[keys].unsqueeze(0)]
+            assert complaint(out[rows].unsqueeze(0), truth(*one, causal="bottom-right"), lse[None, :, rows]) == ""
+
+
+def test_varlen_with_used_lengths(device):
+    q = torch.randn(8, 4, 32, device=device)
+    k, v = torch.randn(2, 20, 4, 32, device=device)
+    begins_q, begins_k = torch.tensor([0, 4, 8], device=device).int(), torch.tensor([0, 10, 20], device=device).int()
+    k[3:10], v[3:10] = float("nan"), float("nan")
+    used = torch.tensor([3, 10], device=device).int()
+    out = attune.attention_varlen(q, k, v, begins_q, begins_k, 4, 10, used_k=used)
+    first = attune.attention(q[None, :4], k[None, :3], v[None, :3])
+    assert torch.allclose(out[:4], first[0], atol=1e-6)
+
+
+def test_numpy_arrays_come_back_as_numpy_arrays():
+    q, k, v = (x.numpy() for x in tensors("cpu"))
+    out, lse = attune.attention(q, k, v, mask=np.ones((33, 47), dtype=bool), return_lse=True)
+    expected = attune.attention(*map(torch.from_numpy, (q, k, v)))
+    assert isinstance(out, np.ndarray) and isinstance(lse, np.ndarray)
+    assert np.array_equal(out, expected.numpy())
+    begins = np.array([0, 66], dtype=np.int32), np.array([0, 94], dtype=np.int32)
+    packed = attune.attention_varlen(q.reshape(66, 4, 32), k.reshape(94, 2, 32), v.reshape(94, 2, 32), *begins)
+    assert isinstance(packed, np.ndarray) and packed.shape == (66, 4, 32)
+
+
+def test_a_parameter_is_a_tensor(device):
+    q, k, v = tensors(device)
+    weight = torch.nn.Parameter(q, requires_grad=False)
+    assert torch.equal(attune.attention(weight, k, v), attune.attention(q, k, v))
+
+
+def test_explains_its_choice(device):
+    text = attune.explain(*tensors(device), causal="top-left")
+    assert "problem: fwd b2 h4/2 q33 k47 d32 f32 causal-tl" in text and "kernel: " in text
+
+
+REFUSED = {
+    "q has the shape (2, 33, 4); it must be (batch, row, head, dim)": lambda q, k, v: ((q[..., 0], k, v), {}),
+    "k.dtype is torch.float16; it must be that of q, torch.float32": lambda q, k, v: ((q, k.half(), v), {}),
+    "k has batch 1; it must be that of q, 2": lambda q, k, v: ((q, k[:1], v), {}),
+    "k has head dimension 16; it must be that of q, 32": lambda q, k, v: ((q, k[..., :16], v), {}),
+    "v has (batch, row, head) = (2, 46, 2)": lambda q, k, v: ((q, k, v[:, 1:]), {}),
+    "the last one must be 1, as by k.contiguous()": lambda q, k, v: ((q, k.flip(3).mT.contiguous().mT, v), {}),
+    "causal is True; it must be one of None, 'top-left', 'bottom-right'": lambda q, k, v: ((q, k, v), {"causal": True}),
+    "layout is 'sbhd'; it must be one of 'bshd', 'bhsd'": lambda q, k, v: ((q, k, v), {"layout": "sbhd"}),
+    "mask has the shape (3,); it must broadcast to": lambda q, k, v: ((q, k, v), {"mask": torch.ones(3).bool()}),
+    "mask.dtype is torch.float32; it must be one of torch.bool": lambda q, k, v: ((q, k, v), {"mask": torch.ones(47)}),
+    "sink has the shape (2,); it must be (4,)": lambda q, k, v: ((q, k, v), {"sink": torch.ones(2)}),
+    "out has the shape (2, 33, 4, 16)": lambda q, k, v: ((q, k, v), {"out": torch.empty(2, 33, 4, 16)}),
+    "q is a list; it must be a torch tensor or have __dlpack__": lambda q, k, v: ((q.tolist(), k, v), {}),
+    # The library's own sentences:
+    "desc.heads_kv is 3; it must divide heads_q (4)": lambda q, k, v: (
+        (q, k[:, :, :1].expand(-1, -1, 3, -1), v[:, :, :1].expand(-1, -1, 3, -1)),
+        {},
+    ),
+    "desc.softcap is -1; it must be finite and greater than 0": lambda q, k, v: ((q, k, v), {"softcap": -1.0}),
+    "desc.scale is nan; it must be finite": lambda q, k, v: ((q, k, v), {"scale": float("nan")}),
+    "desc.window_left is -2": lambda q, k, v: ((q, k, v), {"window": (-2, 0)}),
+    "the output must not be an input": lambda q, k, v: ((q, k, v), {"out": q}),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_refusals_say_what_is_wrong(sentence):
+    arguments, options = REFUSED[sentence](*tensors("cpu"))
+    with pytest.raises(attune.InvalidArgument) as refusal:
+        attune.attention(*arguments, **options)
+    assert sentence in str(refusal.value)
+    assert isinstance(refusal.value, ValueError) and refusal.value.status == 1
+
+
+def test_what_is_not_there_yet_is_refused():
+    q, k, v = tensors("cpu")
+    with pytest.raises(attune.Unsupported, match="requires a gradient"):
+        attune.attention(q.requires_grad_(), k, v)
+    with torch.no_grad():
+        attune.attention(q, k, v)
+    with pytest.raises(attune.Unsupported, match=r"q\.dtype is torch\.float64"):
+        attune.attention(q.detach().double(), k.double(), v.double())
+    with pytest.raises(attune.Unsupported, match="q is on meta"):
+        attune.attention(*(x.detach().to("meta").as_subclass(torch.Tensor) for x in (q, k, v)))
+
+
+def test_many_signatures_are_forgotten_and_found_again(monkeypatch):
+    from attune import calls
+
+    monkeypatch.setattr(calls, "_MOST_SIGNATURES", 3)
+    for keys in (1, 2, 3, 4, 5, 1, 2):
+        q, k, v = tensors("cpu", keys=keys)
+        assert complaint(attune.attention(q, k, v), truth(q, k, v)) == ""
+        assert len(calls._known) <= 3 or keys == 1

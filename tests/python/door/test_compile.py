@@ -1,0 +1,103 @@
+"""The operators under torch.compile, with changing shapes, on fake tensors, and by torch's own opcheck."""
+
+import attune
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+
+def tensors(device, rows=16, keys=24, dtype=torch.float32):
+    q = torch.randn(2, rows, 4, 32, device=device, dtype=dtype)
+    k, v = torch.randn(2, 2, keys, 2, 32, device=device, dtype=dtype)
+    return q, k, v
+
+
+def compiled(function, **options):
+    torch.compiler.reset()
+    return torch.compile(function, fullgraph=True, **options)
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_compiles_into_one_graph(device, layout):
+    def block(q, k, v):
+        out, lse = attune.attention(q * 2, k + 1, v, causal="top-left", window=(5, -1), return_lse=True, layout=layout)
+        return out.sin() + 1, lse * 2
+
+    q, k, v = tensors(device) if layout == "bshd" else (x.transpose(1, 2) for x in tensors(device))
+    for got, expected in zip(compiled(block, backend="aot_eager")(q, k, v), block(q, k, v), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+        assert got.stride() == expected.stride()
+
+
+def test_inductor(device):
+    def block(q, k, v, bias):
+        return attune.attention((q * 0.5).transpose(1, 2).contiguous().transpose(1, 2), k, v, bias=bias).relu()
+
+    q, k, v = tensors(device)
+    bias = torch.randn(16, 24, device=device)
+    torch.testing.assert_close(compiled(block)(q, k, v, bias), block(q, k, v, bias), rtol=0, atol=1e-5)
+
+
+def test_changing_shapes_need_no_new_graph(device):
+    def block(q, k, v):
+        return attune.attention(q, k, v, causal="bottom-right") + 1
+
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled_block = compiled(block, backend=counter, dynamic=True)
+    for rows, keys in ((16, 24), (7, 11), (40, 64)):
+        q, k, v = tensors(device, rows, keys)
+        torch.testing.assert_close(compiled_block(q, k, v), block(q, k, v), rtol=0, atol=1e-6)
+    assert counter.frame_count == 1
+
+
+def test_sdpa_and_varlen_compile(device):
+    q, k, v = tensors(device)
+    begins_q, begins_k = torch.tensor([0, 16], device=device).int(), torch.tensor([0, 24], device=device).int()
+
+    def block(q, k, v):
+        one = attune.sdpa(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True)
+        return one, attune.attention_varlen(q[0], k[0], v[0], begins_q, begins_k, 16, 24, return_lse=True)
+
+    (one, (two, lse)), (one_e, (two_e, lse_e)) = compiled(block, backend="aot_eager")(q, k, v), block(q, k, v)
+    for got, expected in ((one, one_e), (two, two_e), (lse, lse_e)):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+
+
+def test_gradients_are_refused_in_a_graph_too():
+    q, k, v = tensors("cpu")
+    with pytest.raises(Exception, match=r"requires a gradient|Unsupported"):
+        compiled(lambda *x: attune.attention(*x), backend="aot_eager")(q.requires_grad_(), k, v)
+
+
+def test_opcheck(device):
+    from attune import ops
+
+    q, k, v = tensors(device)
+    heads_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    mask = torch.rand(2, 1, 16, 24, device=device) > 0.3
+    sink, bias = torch.randn(4, device=device), torch.randn(16, 24, device=device)
+    for arguments in (
+        (q, k, v, None, None, None, None, None, None, None, False),
+        (*heads_first, 0.5, "top-left", [3, 0], 5.0, sink, bias, mask, True),
+    ):
+        torch.library.opcheck(ops.attention, arguments)
+    begins_q, begins_k = torch.tensor([0, 9, 16], device=device).int(), torch.tensor([0, 4, 24], device=device).int()
+    lengths = (begins_q, begins_k, 9, 20, None, None)
+    score_function = (None, "bottom-right", None, None, None, None, None)
+    torch.library.opcheck(ops.attention_varlen, (q[0], k[0], v[0], *lengths, *score_function, True))
+
+
+def test_fake_tensors():
+    with FakeTensorMode():
+        q, k, v = tensors("cpu")
+        out, lse = attune.attention(q, k, v, return_lse=True)
+    assert out.shape == q.shape and lse.shape == (2, 4, 16)
+
+
+def test_a_backward_through_the_operator_is_refused():
+    q, k, v = tensors("cpu")
+    out, _ = torch.ops.attune.attention(
+        q.requires_grad_(), k, v, None, None, None, None, None, None, None, False
+    )  # fmt: skip
+    with pytest.raises(attune.Unsupported, match="no backward yet"):
+        out.sum().backward()
