@@ -1,4 +1,5 @@
-"""Installs a torch from PyPI for tests on the CPU: python3 tools/cpu_torch.py FOLDER REQUIREMENTS.
+"""Installs a torch from PyPI for tests on the CPU: python3 tools/cpu_torch.py BUILD NAME, with the packages of
+tools/torch/NAME.txt, as BUILD/torch/NAME.
 
 PyPI's torch for Linux is the build for CUDA. Its CUDA libraries are packages of 2 GB, which it loads and, on a machine
 without a GPU, calls for no more than to hear that there is none. They are left out; libraries whose functions all
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+REQUIREMENTS = sorted((Path(__file__).resolve().parent / "torch").glob("*.txt"))
 OF_CUDA = re.compile(r"(lib|__)?(cu|nv|nccl)")  # libraries and functions
 STANDIN = "libabsent.so"  # holds the functions; the loader takes a library by name, and any symbol from any library
 
@@ -43,24 +45,38 @@ def link(output: Path, *arguments: str | Path) -> None:
     subprocess.run(["cc", *options, "-o", output, *arguments], check=True)
 
 
-def add_standins(folder: Path) -> None:
-    libraries = sorted(folder.glob("*.so*"))
+def add_standins(libs: Path) -> None:
+    libraries = sorted(libs.glob("*.so*"))
     names, symbols = missing_libraries(libraries), missing_symbols(libraries)
-    source = folder / "absent.s"
+    source = libs / "absent.s"
     labels = "".join(f'.globl "{name}"\n"{name}":\n' for name in symbols)
     source.write_text(f'.text\n{labels}xorl %eax, %eax\nret\n.section .note.GNU-stack,"",@progbits\n')
-    link(folder / STANDIN, source)
+    link(libs / STANDIN, source)
     for name in names:
-        link(folder / name, "-Wl,--no-as-needed", folder / STANDIN, "-xc", "/dev/null")
+        link(libs / name, "-Wl,--no-as-needed", libs / STANDIN, "-xc", "/dev/null")
 
 
-def install(folder: Path, requirements: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", folder]
-    subprocess.run([*pip, "-r", requirements], check=True)
-    add_standins(folder / "torch/lib")
-    shutil.copy(requirements, folder / "requirements.txt")  # last: what is half installed is installed again
+def folder(build: Path, name: str) -> Path:
+    return build / "torch" / name
+
+
+def is_installed(build: Path, name: str) -> bool:
+    kept = folder(build, name) / "requirements.txt"
+    return kept.is_file() and kept.read_text() == requirements(name).read_text()
+
+
+def requirements(name: str) -> Path:
+    return next(path for path in REQUIREMENTS if path.stem == name)
+
+
+def install(build: Path, name: str) -> None:
+    place = folder(build, name)
+    shutil.rmtree(place, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", place]
+    subprocess.run([*pip, "-r", requirements(name)], check=True)
+    add_standins(place / "torch/lib")
+    shutil.copy(requirements(name), place / "requirements.txt")  # last: what is half installed is installed again
 
 
 if __name__ == "__main__":
-    install(Path(sys.argv[1]), Path(sys.argv[2]))
+    install(Path(sys.argv[1]), sys.argv[2])

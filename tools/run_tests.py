@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cpu_torch
 import results
 import sanitizer_log
 from results import Row
@@ -23,6 +24,8 @@ from results import Row
 REPO = Path(__file__).resolve().parent.parent
 BUILD = REPO / "build"
 LOG = BUILD / "log"
+VENV_PYTHON = BUILD / "venv/bin/python"
+TORCH_TESTS = REPO / "tests/python/door"
 SANITIZER_PLAN = REPO / "tests/sanitizer.toml"
 FUZZ_SECONDS = 45
 TEST_TIMEOUT = 900  # seconds for one program; a hang must not eat the whole run
@@ -86,11 +89,18 @@ class Runner:
             self.one_test("check", [BUILD / "attune", "check", "--all"])
 
     def python(self) -> None:
-        result = LOG / "python.xml"
-        command = [BUILD / "venv/bin/python", "-m", "pytest", "-q", f"--junitxml={result}", REPO / "tests"]
-        row, complaint = self.execute("python", command)
-        take_results(row, complaint, lambda: results.read_junit(row, result))
-        self.add(row)
+        """Scripts, the lab's host on fakes of torch; then the package on the oldest torch it serves and the newest."""
+        self.add(self.pytest("python", [REPO / "tests", f"--ignore={TORCH_TESTS}"]))
+        if not self.build("release", ["libattune.so"]):
+            return
+        with ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(self.torch, [requirements.stem for requirements in cpu_torch.REQUIREMENTS]))
+
+    def torch(self, name: str) -> None:
+        if not cpu_torch.is_installed(BUILD, name):
+            self.install(f"install torch {name}", [VENV_PYTHON, REPO / "tools/cpu_torch.py", BUILD, name])
+        env = {"PYTHONPATH": str(cpu_torch.folder(BUILD, name)), "OMP_NUM_THREADS": "1"}
+        self.add(self.pytest(f"torch {name}", [TORCH_TESTS], env))
 
     # On a machine with a GPU, from a build made elsewhere.
 
@@ -175,6 +185,14 @@ class Runner:
             self.add(row)
         return not complaint
 
+    def install(self, name: str, command: Sequence[str | Path]) -> None:
+        """A command whose success counts no test."""
+        row, complaint = self.execute(name, command)
+        if complaint:
+            row.failures.append(complaint)
+            show_log(name)
+        self.add(row)
+
     def one_test(self, name: str, command: Sequence[str | Path], env: Env = None) -> Row:
         """A command that is one test: passed if it exits with 0."""
         row, complaint = self.execute(name, command, env)
@@ -184,6 +202,14 @@ class Runner:
         else:
             row.passed = 1
         self.add(row)
+        return row
+
+    def pytest(self, name: str, arguments: list[str | Path], env: Env = None) -> Row:
+        result = LOG / f"{name.replace(' ', '-')}.xml"
+        row, complaint = self.execute(
+            name, [VENV_PYTHON, "-m", "pytest", "-q", f"--junitxml={result}", *arguments], env
+        )
+        take_results(row, complaint, lambda: results.read_junit(row, result))
         return row
 
     def gtests(
