@@ -30,10 +30,11 @@ struct Verdict {
   std::string reason;                      // one clause: which condition decided
 };
 
-// faster / slower: the interval is clear of 1, the effect exceeds delta / 2, and, where clocks are known, the interval
-// in cycles is clear of 1 on the same side (otherwise the difference may be the clock's and not the kernel's). same: no
-// such claim, and the whole interval lies within 1 +- delta. unclear: everything else, and too few rounds.
-// `cycle_ratios` is empty where clocks are not known.
+// faster / slower: the interval is clear of 1 and the effect exceeds delta / 2. same: no such claim, and the whole
+// interval lies within 1 +- delta. unclear: everything else, and too few rounds.
+// Time alone decides, since time is what users get: a kernel that draws less power and so clocks higher is faster.
+// Ratios in cycles stand beside it, and the reason says so where they tell another story. `cycle_ratios` is empty where
+// clocks are not known.
 Verdict judge(std::span<const double> ratios, std::span<const double> cycle_ratios, const VerdictRule& rule);
 
 // "No slower than by `tolerance`" is proven: the upper end of the interval is below 1 + tolerance.
@@ -42,6 +43,7 @@ bool not_slower_by(const Verdict& verdict, double tolerance);
 // A bar is a speed-up to be reached (time(baseline) / time(contender)): met when the estimate reaches it and the lower
 // end of the interval is at most 1 % below it.
 constexpr double bar_slack = 0.01;
+bool reaches(double speedup, double lower_end, double bar);
 bool meets_bar(const Verdict& verdict, double speedup);
 
 }  // namespace attune::lab::stats

@@ -34,21 +34,27 @@ class GpuContenderTest : public testing::Test {
 
 TEST_F(GpuContenderTest, SteadyFillsTheSampleTimeOnOneSetOfBuffers) {
   {
-    const auto steady = contender(GpuMode::steady, 10e-6);
+    const auto steady = contender(GpuMode::steady, 80e-6);
     steady->prepare(2e-3, 1);
     ASSERT_EQ(gpu.graphs.size(), 1u);
     const auto& calls = only_graph().calls;
-    EXPECT_EQ(calls.size(), 200u);
+    EXPECT_EQ(calls.size(), 25u);
     EXPECT_EQ(only_graph().edges, GraphEdges::full);
     for (const auto& call : calls) EXPECT_EQ(call.q, calls[0].q);
     const Sample sample = steady->sample();
-    EXPECT_NEAR(sample.seconds, 10e-6, 0.3e-6);
+    EXPECT_NEAR(sample.seconds, 80e-6, 0.3e-6);
     EXPECT_EQ(sample.clock_hz, 1.7e9);
-    EXPECT_EQ(steady->facts().at("calls_per_sample"), "200");
+    EXPECT_EQ(steady->facts().at("calls_per_sample"), "25");
     EXPECT_EQ(steady->facts().at("explain"), "fake");
   }
   EXPECT_TRUE(gpu.graphs.empty());
   EXPECT_TRUE(gpu.live.empty());
+}
+
+TEST_F(GpuContenderTest, ShortCallsComeFiftyToAGraph) {
+  const auto steady = contender(GpuMode::steady, 5e-6);
+  steady->prepare(2e-3, 1);
+  EXPECT_EQ(only_graph().calls.size(), 50u);
 }
 
 TEST_F(GpuContenderTest, ALongCallIsABatchOfItsOwn) {
@@ -73,7 +79,7 @@ TEST_F(GpuContenderTest, PdlKeepsProgrammaticEdges) {
   const auto pdl = contender(GpuMode::pdl, 10e-6);
   pdl->prepare(2e-3, 1);
   EXPECT_EQ(only_graph().edges, GraphEdges::as_launched);
-  EXPECT_EQ(pdl->facts().at("programmatic_edges"), "199");
+  EXPECT_EQ(pdl->facts().at("programmatic_edges"), "49");
 }
 
 TEST_F(GpuContenderTest, HostTimesTheCallsAndNotTheGpu) {
