@@ -14,6 +14,8 @@ from attune.lab.tensors import Tensors, torch_dtype
 _DTYPE = {"f16": c_api.F16, "bf16": c_api.BF16, "f32": c_api.F32}
 _CAUSAL = {"": c_api.CAUSAL_NONE, "causal-tl": c_api.CAUSAL_TOP_LEFT, "causal-br": c_api.CAUSAL_BOTTOM_RIGHT}
 
+_FACTS = ("kernel", "variant", "config", "grid", "registers", "cubin")  # of what attune_explain says
+
 
 class AttuneLibrary:
     def __init__(self, path: str):
@@ -117,6 +119,5 @@ class AttuneContender(Contender):
         self._require(explain(self._context, byref(desc), c_char_p(), 0, byref(length)))
         text = ctypes.create_string_buffer(length.value + 1)
         self._require(explain(self._context, byref(desc), text, length.value + 1, byref(length)))
-        lines = text.value.decode().splitlines()
-        kernel = next((line[len("kernel: ") :] for line in lines if line.startswith("kernel: ")), "?")
-        return {"kernel": kernel, "explain": "\n".join(lines)}
+        said = [line.split(": ", 1) for line in text.value.decode().splitlines() if ": " in line]
+        return {name: value for name, value in said if name in _FACTS}

@@ -1,10 +1,15 @@
-"""python3 -m attune.lab: the command line, and the run from the first problem to the table."""
+"""python3 -m attune.lab: the command line, and the run from the first problem to the last line of JSON.
+
+All problems are checked before the first is timed. Tables, verdicts against bars and evidence are made by `attune`,
+which starts this and reads the lines.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,14 +18,12 @@ from attune.lab.attune_library import AttuneContender, AttuneLibrary
 from attune.lab.driver import Driver
 from attune.lab.engine import Engine, Session
 from attune.lab.errors import BadInput, LabError, NotHere
-from attune.lab.measure import Host, Outcome, measure
+from attune.lab.measure import Host, Outcome, check, time_in_rounds
 from attune.lab.peers import PEERS, make_peers
-from attune.lab.recorded import Recorded
-from attune.lab.report import json_line, table
 
 _EXAMPLE = """\
 Every contender is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is timed.
-Usually started by `attune bench --peers`, which counts FLOPs and knows the sets.
+Usually started by `attune bench --peers`, which counts FLOPs, knows the sets and makes tables of the lines.
 
 exit status: 0 all passed, 1 a check failed, 2 bad input, 3 not supported here
 
@@ -50,8 +53,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--samples", type=int, help="of each contender in each round")
     p.add_argument("--budget", type=float, help="seconds per problem; lowers the samples")
     p.add_argument("--seed", type=int, default=1, help="of data, order and placement (default: %(default)s)")
-    p.add_argument("--json", metavar="FILE", help="one object per line, with every sample")
-    p.add_argument("--recorded", metavar="FILE", help="recorded ratios: adds FA3 as derived from cuDNN's time today")
+    p.add_argument("--json", metavar="FILE", help="for the lines: one object per problem, with every sample")
     p.add_argument("--triton", metavar="FILE", help="Triton's tutorial 06-fused-attention.py, for the peer triton")
     return p
 
@@ -78,37 +80,52 @@ def _problems(options) -> list[problems.Problem]:
     return found
 
 
+class _Progress:
+    """For people, on standard error: one line that is written over on a terminal, one per step in a log."""
+
+    def __init__(self, total: int):
+        self._total = total
+        self._shown = sys.stderr.isatty()
+        self._begin = time.monotonic()
+
+    def now(self, doing: str, share: float) -> None:
+        if self._shown:
+            print(f"\r\033[K{doing}, {100 * share:.0f} %", end="", file=sys.stderr, flush=True)
+
+    def done(self, number: int, text: str) -> None:
+        clear = "\r\033[K" if self._shown else ""
+        seconds = time.monotonic() - self._begin
+        print(f"{clear}{seconds:6.1f} s  {number}/{self._total}  {text}", file=sys.stderr, flush=True)
+
+
 def _head(host: Host) -> dict:
     with Session(host.engine, host.protocol, host.device_index) as session:
         environment = session.environment()
-    return {"environment": environment, "protocol": host.protocol, "torch": host.torch.__version__}
-
-
-class _ProgressLine:
-    """One line that is written over, for people only."""
-
-    def __init__(self, problem: str):
-        self._problem = problem
-        self._shown = sys.stderr.isatty()
-
-    def __call__(self, contender: str, done: float) -> None:
-        if self._shown:
-            print(f"\r\033[K{self._problem}, {contender}, {100 * done:.0f} %", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return {"environment": {**environment, "torch": host.torch.__version__}, "protocol": host.protocol}
 
 
 def _status(outcomes: list[Outcome], kernels: list[str]) -> int:
     if any(name in outcome.wrong for outcome in outcomes for name in kernels):
         return 1
+    if any(outcome.failed for outcome in outcomes):
+        return 1
     return 3 if any(name in outcome.absent for outcome in outcomes for name in kernels) else 0
+
+
+def _said_of_check(outcome: Outcome, kernels: list[str]) -> str:
+    said = [f"{name} wrong: {outcome.wrong[name]}" for name in kernels if name in outcome.wrong]
+    said += [f"{name} absent: {outcome.absent[name]}" for name in kernels if name in outcome.absent]
+    said += [f"{name} right" for name in outcome.kernels]
+    return f"{outcome.problem.text}: {'; '.join(said)}"
+
+
+def _said_of_times(outcome: Outcome) -> str:
+    times = [f"{name} {1e6 * seconds:.2f} us" for name, seconds in outcome.seconds().items() if "(A/A)" not in name]
+    return f"{outcome.problem.text}: {outcome.failed or ', '.join(times) or 'nothing to time'}"
 
 
 def run(options) -> int:
     asked = _problems(options)
-    recorded = Recorded(options.recorded) if options.recorded else None
     peers = make_peers([name for name in options.peers.split(",") if name], options)
     torch = _torch()
     torch.cuda.set_device(options.device)
@@ -117,20 +134,23 @@ def run(options) -> int:
     host = Host(torch, engine, driver, _protocol(options), device, options.device, options.seed)
     outcomes = []
     with ExitStack() as stack:
-        lines = stack.enter_context(Path(options.json).open("w")) if options.json else None
         kernels = [AttuneContender(library, name, options.device) for name in dict.fromkeys(options.kernel or [None])]
         for kernel in kernels:
             stack.callback(kernel.close)
-        if lines:
-            print(json.dumps(_head(host)), file=lines, flush=True)
-        for problem in asked:
-            progress = _ProgressLine(problem.text)
-            outcomes.append(measure(host, problem, kernels, peers, progress))
-            progress.clear()
-            if lines:
-                print(json.dumps(json_line(outcomes[-1], recorded)), file=lines, flush=True)
         names = [kernel.name for kernel in kernels]
-    print(table(outcomes, [peer.name for peer in peers], recorded), end="")
+        lines = stack.enter_context(Path(options.json).open("w")) if options.json else sys.stdout
+        print(json.dumps(_head(host)), file=lines, flush=True)
+
+        progress = _Progress(len(asked))
+        for number, problem in enumerate(asked, 1):
+            progress.now(problem.text, (number - 1) / len(asked))
+            outcomes.append(check(host, problem, kernels, peers))
+            if not outcomes[-1].kernels or number == len(asked):
+                progress.done(number, f"checked {_said_of_check(outcomes[-1], names)}")
+        for number, outcome in enumerate(outcomes, 1):
+            time_in_rounds(host, outcome, progress.now)
+            progress.done(number, f"timed {_said_of_times(outcome)}")
+            print(json.dumps(outcome.line()), file=lines, flush=True)
     return _status(outcomes, names)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from attune.lab.driver import Driver
+from attune.lab.errors import NotHere
 from attune.lab.problem import Problem
 from attune.lab.tensors import TensorPool, Tensors
 
@@ -78,6 +79,8 @@ class Captured:
 
     def _record(self, calls: int):
         torch = self._torch
+        if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph"):
+            raise NotHere(f"torch {torch.__version__} does not hand out its graphs; CUDAGraph.raw_cuda_graph is needed")
         # By hand and not with torch.cuda.graph, which empties torch's cache and collects garbage before each capture.
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         collecting = gc.isenabled()

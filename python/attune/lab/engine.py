@@ -92,13 +92,3 @@ class Session:
         text = c_char_p()
         self._engine.require(self._library.attune_lab_environment(self._session, byref(text)))
         return json.loads(text.value)
-
-    def analyse(self, measurement: dict, baseline: str) -> dict:
-        """The analysis with another baseline. Its twin was a copy of the first baseline, and stays out."""
-        contenders = [c for c in measurement["contenders"] if c["role"] != "twin"]
-        contenders.sort(key=lambda c: c["name"] != baseline)
-        contenders = [dict(c, role="contender" if index else "baseline") for index, c in enumerate(contenders)]
-        text = c_char_p()
-        changed = json.dumps(dict(measurement, contenders=contenders)).encode()
-        self._engine.require(self._library.attune_lab_analyse(self._session, changed, byref(text)))
-        return json.loads(text.value)

@@ -1,5 +1,7 @@
 """What can go wrong, and the exit status of each."""
 
+import traceback
+
 
 class LabError(Exception):
     """Ends the run; the text is one sentence for the reader."""
@@ -29,3 +31,12 @@ class Absent(Exception):
 def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def described(error: BaseException) -> str:
+    """One line. What was not meant for readers comes with its kind and place, so that it can be looked into."""
+    if isinstance(error, (LabError, Absent)):
+        return first_line(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {first_line(error)}{place}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable
 
 from attune.lab.contender import Captured, Contender
 from attune.lab.driver import Driver
 from attune.lab.engine import Engine, Session
-from attune.lab.errors import first_line
+from attune.lab.errors import described
 from attune.lab.problem import Problem
 from attune.lab.reference import Reference
 from attune.lab.tensors import TensorPool
@@ -29,62 +30,31 @@ class Host:
 
 @dataclass
 class Outcome:
+    """What became of a problem: a line of the host's output."""
+
     problem: Problem
-    kernels: list[str] = field(default_factory=list)  # Attune's contenders that were timed
+    passed: list[Contender] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)  # those of `passed` that are Attune's
     checks: dict = field(default_factory=dict)
     facts: dict = field(default_factory=dict)
     absent: dict = field(default_factory=dict)  # name -> why
     wrong: dict = field(default_factory=dict)  # name -> what its check found; never timed
+    failed: str = ""  # why the rounds came to no end
     result: dict | None = None
-    by_baseline: dict = field(default_factory=dict)  # name -> the analysis with that contender as the baseline
 
-    @property
-    def rows(self) -> list[str]:
-        """The contenders that get a row of the table: Attune's, or the first peer where there is none."""
-        return self.kernels or list(self.by_baseline)[:1]
+    def line(self) -> dict:
+        fields = {name: getattr(self, name) for name in ("kernels", "facts", "absent", "wrong", "failed", "result")}
+        checks = {name: _finite(figures) for name, figures in self.checks.items()}
+        return {"problem": self.problem.text, "flops": self.problem.flops, "checks": checks, **fields}
 
-    def analysis(self, baseline: str) -> dict:
-        return self.by_baseline[baseline]
-
-    def seconds(self, name: str) -> tuple[float, float, float] | None:
-        """Median and the ends of its interval."""
-        for summary in self.result["analysis"]["contenders"] if self.result else []:
-            if summary["name"] == name:
-                return summary["seconds"], summary["interval"][0], summary["interval"][1]
-        return None
-
-    @property
-    def unfit(self) -> str:
-        floor = self.result["analysis"]["noise_floor"] if self.result else None
-        return floor["fitness"] if floor and not floor["fit"] else ""
+    def seconds(self) -> dict[str, float]:
+        summaries = self.result["analysis"]["contenders"] if self.result else []
+        return {summary["name"]: summary["seconds"] for summary in summaries}
 
 
-def _check(host: Host, problem: Problem, contenders: list[Contender], outcome: Outcome) -> list[Contender]:
-    torch = host.torch
-    pool = TensorPool(torch, problem, host.device)
-    tensors = pool.at(host.seed)
-    stream = torch.cuda.Stream()
-    reference = Reference(torch, problem, tensors)
-    passed = []
-    for contender in contenders:
-        try:
-            bound = contender.bind(torch, problem, tensors)
-            with bound.around():
-                output = bound.output_of(bound.call())
-            torch.cuda.synchronize()
-            check = reference.check(output, bound.lse)
-            if not check.complaint:
-                _try_capture(Captured(torch, host.driver, contender, problem, pool, stream), host.seed)
-        except Exception as error:  # each package has its own ways of saying that a problem is not for it
-            outcome.absent[contender.name] = first_line(error)
-            continue
-        outcome.checks[contender.name] = asdict(check)
-        outcome.facts[contender.name] = bound.facts
-        if check.complaint:
-            outcome.wrong[contender.name] = check.complaint
-        else:
-            passed.append(contender)
-    return passed
+def _finite(figures: dict) -> dict:
+    """JSON has no NaN."""
+    return {name: value if value is not None and math.isfinite(value) else None for name, value in figures.items()}
 
 
 _TRIAL_CALLS = 3  # so few that it costs nothing, and enough to see how calls hang together
@@ -98,8 +68,47 @@ def _try_capture(captured: Captured, seed: int) -> None:
         captured.release()
 
 
-def _time(host: Host, problem: Problem, passed: list[Contender], outcome: Outcome, progress) -> None:
+def check(host: Host, problem: Problem, kernels: list[Contender], peers: list[Contender]) -> Outcome:
+    outcome = Outcome(problem)
+    try:
+        _check(host, problem, kernels, peers, outcome)
+    except Exception as error:  # of the reference; those of the contenders are theirs
+        outcome.failed = described(error)
+    outcome.kernels = [c.name for c in kernels if c in outcome.passed]
+    host.torch.cuda.empty_cache()
+    return outcome
+
+
+def _check(host: Host, problem: Problem, kernels: list[Contender], peers: list[Contender], outcome: Outcome) -> None:
     torch = host.torch
+    with torch.no_grad():
+        pool = TensorPool(torch, problem, host.device)
+        tensors = pool.at(host.seed)
+        stream = torch.cuda.Stream()
+        reference = Reference(torch, problem, tensors)
+        for contender in [*kernels, *peers]:
+            gate = problem.gate if contender in kernels else problem.gate.for_peers()
+            try:
+                bound = contender.bind(torch, problem, tensors)
+                with bound.around():
+                    output = bound.output_of(bound.call())
+                torch.cuda.synchronize()
+                found = reference.check(output, bound.lse, gate)
+                if not found.complaint:
+                    _try_capture(Captured(torch, host.driver, contender, problem, pool, stream), host.seed)
+            except Exception as error:  # each package has its own ways of saying that a problem is not for it
+                outcome.absent[contender.name] = described(error)
+                continue
+            outcome.checks[contender.name] = asdict(found)
+            outcome.facts[contender.name] = bound.facts
+            if found.complaint:
+                outcome.wrong[contender.name] = found.complaint
+            else:
+                outcome.passed.append(contender)
+
+
+def _run_rounds(host: Host, outcome: Outcome, progress: Callable[[str, float], None]) -> dict:
+    torch, problem, passed = host.torch, outcome.problem, outcome.passed
     pool = TensorPool(torch, problem, host.device)
     stream = torch.cuda.Stream()
     captured = []
@@ -108,29 +117,22 @@ def _time(host: Host, problem: Problem, passed: list[Contender], outcome: Outcom
             for contender, twin in [(passed[0], False), (passed[0], True), *((c, False) for c in passed[1:])]:
                 captured.append(Captured(torch, host.driver, contender, problem, pool, stream))
                 session.add(contender.name, captured[-1].capture, outcome.facts[contender.name], twin)
-            outcome.result = session.run(progress)
+            return session.run(progress)
         finally:
             torch.cuda.synchronize()
             for each in captured:
                 each.release()
-        outcome.by_baseline = {passed[0].name: outcome.result["analysis"]}
-        for contender in passed[1:]:
-            outcome.by_baseline[contender.name] = session.analyse(outcome.result["measurement"], contender.name)
 
 
-def measure(
-    host: Host,
-    problem: Problem,
-    kernels: list[Contender],
-    peers: list[Contender],
-    progress: Callable[[str, float], None] = lambda contender, done: None,
-) -> Outcome:
-    outcome = Outcome(problem)
-    with host.torch.no_grad():
-        passed = _check(host, problem, [*kernels, *peers], outcome)
-        host.torch.cuda.empty_cache()
-        if passed:
-            _time(host, problem, passed, outcome, progress)
-        host.torch.cuda.empty_cache()
-    outcome.kernels = [c.name for c in kernels if c in passed]
-    return outcome
+def time_in_rounds(
+    host: Host, outcome: Outcome, progress: Callable[[str, float], None] = lambda contender, done: None
+) -> None:
+    """Fills in the result, or why there is none; the other problems go on."""
+    if not outcome.passed:
+        return
+    try:
+        with host.torch.no_grad():
+            outcome.result = _run_rounds(host, outcome, progress)
+    except Exception as error:
+        outcome.failed = described(error)
+    host.torch.cuda.empty_cache()

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attune.lab.errors import BadInput
+from attune.lab.gate import DEFAULT_GATE, Gate
 
 DTYPES = ("f16", "bf16", "f32")
 _NUMBER = r"(\d+)"
@@ -30,6 +31,7 @@ class Problem:
     lse: bool = True
     heads_first: bool = False  # storage: bhsd instead of bshd
     flops: float | None = None  # counted by the command, in the one place that counts them
+    gate: Gate = DEFAULT_GATE
 
     @property
     def softmax_scale(self) -> float:
@@ -65,7 +67,7 @@ def _extents(words: dict, text: str) -> dict:
     return fields
 
 
-def parse(text: str, flops: float | None = None) -> Problem:
+def parse(text: str, flops: float | None = None, gate: Gate = DEFAULT_GATE) -> Problem:
     given = text.split()
     words = dict.fromkeys(given)
     if not given or given[0] != "fwd" or len(words) != len(given):
@@ -89,19 +91,19 @@ def parse(text: str, flops: float | None = None) -> Problem:
         raise BadInput(f"'{text}': an element type is missing: {', '.join(DTYPES)}")
     if fields["heads_q"] % fields["heads_kv"] != 0:
         raise BadInput(f"'{text}': {fields['heads_kv']} key-value heads do not divide {fields['heads_q']} query heads")
-    return Problem(text=text, flops=flops, **fields)
+    return Problem(text=text, flops=flops, gate=gate, **fields)
 
 
 def read_lines(lines: Iterable[str]) -> list[Problem]:
-    """One problem per line: its text, or an object with `problem` and the `flops` of it."""
+    """One problem per line: its text, or an object with `problem`, the `flops` of it and the bounds of its `gate`."""
     problems = []
     for line in lines:
         line = line.strip()
         if line.startswith("{"):
             try:
                 given = json.loads(line)
-                problems.append(parse(given["problem"], given.get("flops")))
-            except (ValueError, KeyError) as error:
+                problems.append(parse(given["problem"], given.get("flops"), Gate(**given.get("gate", {}))))
+            except (ValueError, KeyError, TypeError) as error:
                 raise BadInput(f"the line {line} is no problem: {error!r}") from error
         elif line:
             problems.append(parse(line))

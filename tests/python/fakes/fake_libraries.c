@@ -162,26 +162,11 @@ static double seconds_of(const char* name) {
     if (strcmp(name, names[i]) == 0) return microseconds[i] * 1e-6;
   return 30e-6;
 }
-static const char* verdict_of(double ratio) { return ratio < 1 ? "faster" : ratio > 1 ? "slower" : "same"; }
-
-static void analyse(char* text, char names[][64], int count, int twin) {
-  const double baseline = seconds_of(names[0]);
+static void analyse(char* text, char names[][64], int count) {
   char* end = text + sprintf(text, "{\"contenders\": [");
-  for (int i = 0; i < count; ++i) {
-    const double s = seconds_of(names[i]);
-    end += sprintf(end, "%s{\"name\": \"%s\", \"seconds\": %g, \"interval\": [%g, %g]}", i ? ", " : "", names[i], s,
-                   s * 0.99, s * 1.01);
-  }
-  end += sprintf(end, "], \"comparisons\": [");
-  for (int i = 1, first = 1; i < count; ++i) {
-    if (i == twin) continue;
-    const double ratio = seconds_of(names[i]) / baseline;
-    end += sprintf(end, "%s{\"name\": \"%s\", \"ratio\": %g, \"interval\": [%g, %g], \"verdict\": \"%s\"}",
-                   first ? "" : ", ", names[i], ratio, ratio * 0.99, ratio * 1.01, verdict_of(ratio));
-    first = 0;
-  }
-  sprintf(end, "], \"noise_floor\": {\"fit\": %s, \"fitness\": \"two copies of the baseline differ\"}}",
-          getenv("FAKE_UNFIT") != NULL ? "false" : "true");
+  for (int i = 0; i < count; ++i)
+    end += sprintf(end, "%s{\"name\": \"%s\", \"seconds\": %g}", i ? ", " : "", names[i], seconds_of(names[i]));
+  sprintf(end, "]}");
 }
 
 int32_t attune_lab_session_create(const char* protocol_json, int32_t device_index, attune_lab_session** session) {
@@ -214,6 +199,7 @@ static int captures_well(attune_lab_session* session, int calls, uint64_t seed) 
 int32_t attune_lab_run(attune_lab_session* session, attune_lab_progress progress, void* user,
                        const char** result_json) {
   const uint64_t seeds[] = {0xfedcba9876543210u, 2};
+  if (getenv("FAKE_FAILURE") != NULL) return failed("cuGraphLaunch: the fake had enough");
   if (!captures_well(session, 2, seeds[0])) return 1;
   const void* first_q = latest_q;
   if (!captures_well(session, 5, seeds[0])) return 1;
@@ -228,7 +214,7 @@ int32_t attune_lab_run(attune_lab_session* session, attune_lab_progress progress
                    : i == 1 ? "twin"
                             : "contender",
                    seconds_of(session->graphs[i].name));
-  analyse(session->analysis, session->names, session->count, 1);
+  analyse(session->analysis, session->names, session->count);
   sprintf(end, "]}, \"analysis\": %s}", session->analysis);
   *result_json = session->result;
   return 0;
@@ -236,18 +222,6 @@ int32_t attune_lab_run(attune_lab_session* session, attune_lab_progress progress
 int32_t attune_lab_environment(attune_lab_session* session, const char** facts_json) {
   (void)session;
   *facts_json = "{\"processor\": \"fake\"}";
-  return 0;
-}
-int32_t attune_lab_analyse(attune_lab_session* session, const char* measurement_json, const char** analysis_json) {
-  char names[most_graphs][64];
-  int count = 0;
-  if (strstr(measurement_json, "twin") != NULL) return failed("a twin of another baseline");
-  for (const char* at = measurement_json; (at = strstr(at, "\"name\": \"")) != NULL; ++count) {
-    at += strlen("\"name\": \"");
-    snprintf(names[count], 64, "%.*s", (int)strcspn(at, "\""), at);
-  }
-  analyse(session->analysis, names, count, -1);
-  *analysis_json = session->analysis;
   return 0;
 }
 const char* attune_lab_last_error(void) { return engine_error; }

@@ -43,8 +43,10 @@ class CUDAGraph:
     def capture_end(self):
         library.fake_capture_end()
 
-    def raw_cuda_graph(self):
-        return self._graph
+    if "FAKE_OLD_TORCH" not in os.environ:
+
+        def raw_cuda_graph(self):
+            return self._graph
 
 
 def is_available():

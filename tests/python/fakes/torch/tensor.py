@@ -123,8 +123,14 @@ class Tensor:
         strides = [0 if have == 1 else stride for have, stride in zip(self.shape, self.strides, strict=True)]
         return Tensor(self.storage, self.dtype, self.offset, shape, strides)
 
+    def to(self, dtype):
+        return Tensor.contiguous_of(self.shape, dtype).fill(self.values())
+
     def double(self):
-        return self._map(float)
+        return self.to(float64)
+
+    def float(self):
+        return self.to(float32)
 
     def __mul__(self, other):
         return self._with(other, lambda a, b: a * b)
@@ -148,6 +154,15 @@ class Tensor:
 
     def exp(self):
         return self._map(math.exp)
+
+    def exp2(self):
+        return self._map(lambda value: 2.0**value)
+
+    def log2(self):
+        return self._map(math.log2)
+
+    def floor(self):
+        return self._map(math.floor)
 
     def abs(self):
         return self._map(abs)
@@ -180,8 +195,11 @@ class Tensor:
 
     # -- reductions
 
-    def sum(self):
-        return Tensor.contiguous_of((), float64).fill([math.fsum(self.values())])
+    def sum(self, dimension=None, keepdim=False):
+        if dimension is None:
+            return Tensor.contiguous_of((), float64).fill([math.fsum(self.values())])
+        assert dimension == -1 and keepdim
+        return Tensor.contiguous_of((*self.shape[:-1], 1), float64).fill(math.fsum(row) for row in self._rows())
 
     def max(self):
         return Tensor.contiguous_of((), float64).fill([max(self.values())])
