@@ -86,6 +86,28 @@ ProblemSet small() {
   return set;
 }
 
+// What the bars of lab/bars.toml speak of, in the element types they speak of.
+ProblemSet latency() {
+  ProblemSet set{"latency", "the shapes of small with bars: f16 for head dimension 64, bf16 for 128", {}};
+  for (const std::string& problem : small().problems) {
+    const Problem p = parse_problem(problem);
+    if ((p.dim_qk == 64) == (p.dtype == Dtype::f16)) set.problems.push_back(problem);
+  }
+  return set;
+}
+
+ProblemSet prefill() {
+  ProblemSet set{"prefill", "the large shapes with bars: grid and llama7b in bf16, h100 in f16", {}};
+  const auto add_those_in = [&](Dtype dtype, const ProblemSet& of) {
+    for (const std::string& problem : of.problems)
+      if (parse_problem(problem).dtype == dtype) set.problems.push_back(problem);
+  };
+  add_those_in(Dtype::bf16, grid());
+  add_those_in(Dtype::f16, h100());
+  add_those_in(Dtype::bf16, llama7b());
+  return set;
+}
+
 ProblemSet features() {
   return {"features",
           "every feature alone and in company, at sizes a CPU does in a blink",
@@ -185,7 +207,8 @@ ProblemSet set_from_file(const std::filesystem::path& path) {
 const std::vector<ProblemSet>& builtin_sets() {
   static const std::vector<ProblemSet> sets = [] {
     std::vector<ProblemSet> all;
-    for (const auto& make : {features, edges, mission, reports7, reports5, llama7b, h100, small, grid})
+    for (const auto& make :
+         {features, edges, mission, reports7, reports5, llama7b, h100, small, grid, latency, prefill})
       all.push_back(canonical(make()));
     return all;
   }();

@@ -8,7 +8,7 @@
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
-#include "lab/cmd/peers.hpp"
+#include "lab/cmd/peer_bench.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/progress.hpp"
 #include "lab/text.hpp"
@@ -43,6 +43,22 @@ std::vector<std::string> problems_of(const BenchOptions& options) {
   ProblemArguments arguments = options.problems;
   if (arguments.none()) arguments.sets = {"mission"};
   return arguments.resolve();
+}
+
+PeerBench peer_bench_of(const BenchOptions& options) {
+  const auto refuse = [](bool given, const char* option, const char* why) {
+    if (given) fail(ATTUNE_INVALID_ARGUMENT, "{} does not go with --peers: {}", option, why);
+  };
+  refuse(!options.against.empty(), "--against", "their host loads one libattune.so; compare two without --peers");
+  refuse(!options.plugins.empty(), "--plugin", "their host is Python; measure a plug-in without --peers");
+  refuse(options.backend == "cpu", "--backend cpu", "they run on a GPU");
+  return {options.peers, problems_of(options), options.kernels, options.protocol, options.json};
+}
+
+void refuse_peer_options(const PeerOptions& peers) {
+  for (const auto& [option, value] : {std::pair("--evidence", &peers.evidence), std::pair("--lines", &peers.lines),
+                                      std::pair("--recorded", &peers.recorded), std::pair("--triton", &peers.triton)})
+    if (!value->empty()) fail(ATTUNE_INVALID_ARGUMENT, "{} needs --peers", option);
 }
 
 nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant, double peak_flops) {
@@ -168,7 +184,8 @@ void add_bench(CLI::App& app, int& status) {
   options->peers.add_to(*command);
   command->add_option("--rounds", options->protocol.rounds, "of measurement");
   command->add_option("--samples", options->protocol.samples, "of each contender in each round");
-  command->add_option("--budget", options->protocol.budget_seconds, "seconds per problem; lowers the samples");
+  command->add_option("--budget", options->protocol.budget_seconds,
+                      "seconds per problem; lowers the samples (2 with --peers)");
   command->add_option("--mode", options->protocol.mode, "on a GPU: steady, cold, pdl or host (docs/measuring.md)")
       ->check(CLI::IsMember({"cpu", "steady", "cold", "pdl", "host"}));
   command->add_option("--seed", options->seed, "of the inputs of the check");
@@ -180,11 +197,16 @@ void add_bench(CLI::App& app, int& status) {
       "examples:\n"
       "  attune bench --kernel cpu/avx512 --kernel cpu/unfused 'fwd b1 h8/8 q512 k512 d64 f16'\n"
       "  attune bench --set small --budget 3 --json\n"
-      "  attune bench --against old/libattune.so");
+      "  attune bench --against old/libattune.so\n"
+      "  attune bench --set prefill --peers cudnn,flash --recorded ratios.jsonl --evidence evidence\n"
+      "  attune bench --set latency --peers cudnn,flash --lines samples.jsonl");
   command->callback([options, &status] {
-    status = options->peers.asked()
-                 ? run_peers(peer_run(options->peers, problems_of(*options), options->kernels, options->protocol))
-                 : BenchCommand(*options).run();
+    if (options->peers.asked()) {
+      status = bench_with_peers(peer_bench_of(*options));
+    } else {
+      refuse_peer_options(options->peers);
+      status = BenchCommand(*options).run();
+    }
   });
 }
 

@@ -9,12 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
+#include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
 #include "core/problem.hpp"
+#include "lab/check/accuracy.hpp"
 
 namespace attune::lab {
 namespace {
@@ -22,9 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string library_in(const fs::path& own, const std::string& name) {
-  for (const fs::path& folder : {own, own / "../lib", own / "../lib64", own / "../lib/x86_64-linux-gnu"})
+  const char* given = std::getenv("ATTUNE_LAB_LIBRARY_DIR");
+  for (const fs::path& folder : {fs::path(given != nullptr ? given : own.c_str()), own, own / "../lib",
+                                 own / "../lib64", own / "../lib/x86_64-linux-gnu"})
     if (fs::exists(folder / name)) return fs::weakly_canonical(folder / name).string();
-  fail(ATTUNE_NO_DEVICE, "--peers needs {}, which is neither in {} nor in ../lib", name, own.string());
+  fail(ATTUNE_NO_DEVICE,
+       "--peers needs {}, which is neither in {} nor in ../lib; ATTUNE_LAB_LIBRARY_DIR may name its folder", name,
+       own.string());
 }
 
 // The package of the source tree that a build folder lies in.
@@ -56,14 +60,16 @@ void PeerOptions::add_to(CLI::App& command) {
   command.add_option("--peers", peers, "attentions of torch in the same rounds: cudnn,flash,default,fa3,... or all")
       ->delimiter(',')
       ->allow_extra_args(false);
-  command.add_option("--lines", lines, "with --peers: a file for JSON lines with every sample");
+  command.add_option("--evidence", evidence, "with --peers: a folder for the record of the run (attune evidence)");
+  command.add_option("--lines", lines, "with --peers: a file for what the host measured, as JSON lines");
   command.add_option("--recorded", recorded, "with --peers: recorded ratios, to derive FA3's time from cuDNN's");
   command.add_option("--triton", triton, "with --peers: Triton's tutorial 06-fused-attention.py");
   command.add_option("--python", python, "with --peers: the Python that has torch");
 }
 
 PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& problems,
-                 const std::vector<std::string>& kernels, const Protocol& protocol, const fs::path& folder) {
+                 const std::vector<std::string>& kernels, const Protocol& protocol, const std::string& lines,
+                 const fs::path& folder) {
   if (protocol.mode != "steady" && protocol.mode != Protocol{}.mode)
     fail(ATTUNE_INVALID_ARGUMENT, "--mode {} does not go with --peers; they are measured steady", protocol.mode);
   PeerRun run;
@@ -85,11 +91,16 @@ PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& pro
   add("--samples", std::to_string(protocol.samples));
   add("--budget", fmt::format("{}", protocol.budget_seconds));
   add("--seed", std::to_string(protocol.seed));
-  if (!options.lines.empty()) add("--json", options.lines);
-  if (!options.recorded.empty()) add("--recorded", options.recorded);
+  add("--json", lines);
   if (!options.triton.empty()) add("--triton", options.triton);
-  for (const std::string& problem : problems)
-    run.input += nlohmann::json{{"problem", problem}, {"flops", useful_flops(parse_problem(problem))}}.dump() + "\n";
+  for (const std::string& text : problems) {
+    const Problem problem = parse_problem(text);
+    const Accuracy& accuracy = frozen_accuracy();
+    const nlohmann::json gate = {{"rms_factor", accuracy.rms_bound(problem.dtype, 0)},
+                                 {"max_ulp", accuracy.max_ulp(problem.dtype)},
+                                 {"lse", accuracy.lse_bound}};
+    run.input += nlohmann::json{{"problem", text}, {"flops", useful_flops(problem)}, {"gate", gate}}.dump() + "\n";
+  }
   run.python_path = package_beside(folder);
   return run;
 }
@@ -117,6 +128,20 @@ int run_peers(const PeerRun& run) {
   if (!WIFEXITED(status))
     fail(ATTUNE_INTERNAL_ERROR, "'{} -m attune.lab' was ended by signal {}", run.command[0], WTERMSIG(status));
   return WEXITSTATUS(status);
+}
+
+HostLines read_host_lines(const std::string& path) {
+  HostLines lines;
+  std::ifstream file(path);
+  for (std::string text; std::getline(file, text);) {
+    nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
+    if (line.is_discarded()) break;
+    if (lines.head.is_null())
+      lines.head = std::move(line);
+    else
+      lines.problems.push_back(std::move(line));
+  }
+  return lines;
 }
 
 }  // namespace attune::lab

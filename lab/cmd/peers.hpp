@@ -1,9 +1,11 @@
 // attune bench --peers: hands the problems over to `python3 -m attune.lab`, the host for attentions that torch calls.
-// Two processes never share a round, so that one then measures Attune's kernels too (docs/measuring.md).
+// Two processes never share a round, so that one then measures Attune's kernels too (docs/measuring.md). What it
+// measured comes back as lines of JSON.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,7 @@ namespace attune::lab {
 
 struct PeerOptions {
   std::vector<std::string> peers;
-  std::string lines, recorded, triton, python = "python3";
+  std::string lines, recorded, evidence, triton, python = "python3";
 
   void add_to(CLI::App& command);
   bool asked() const { return !peers.empty(); }
@@ -22,18 +24,25 @@ struct PeerOptions {
 // What is asked of the host, as it is started.
 struct PeerRun {
   std::vector<std::string> command;
-  std::string input;        // one JSON object per line, with the text and the useful FLOPs of a problem
+  std::string input;        // one JSON object per line: text, useful FLOPs and accuracy bounds of a problem
   std::string python_path;  // put before PYTHONPATH; empty: the package is installed
 };
 std::filesystem::path own_folder();
 
-// `folder`: where this program lies, a build folder or the bin of an installation; the libraries are there or in
-// ../lib.
+// `folder`: where this program lies, a build folder or the bin of an installation; the libraries are in the folder that
+// ATTUNE_LAB_LIBRARY_DIR names, there, or in ../lib. `lines`: the file that the host writes.
 PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& problems,
-                 const std::vector<std::string>& kernels, const Protocol& protocol,
+                 const std::vector<std::string>& kernels, const Protocol& protocol, const std::string& lines,
                  const std::filesystem::path& folder = own_folder());
 
 // Returns the host's exit status, whose meaning is this command's. Throws ATTUNE_NO_DEVICE where it cannot be started.
 int run_peers(const PeerRun& run);
+
+// What a host wrote. A host that was ended early leaves a shorter list, and perhaps half a line, which is dropped.
+struct HostLines {
+  nlohmann::json head;  // null: not even that
+  std::vector<nlohmann::json> problems;
+};
+HostLines read_host_lines(const std::string& path);
 
 }  // namespace attune::lab

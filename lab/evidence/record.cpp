@@ -60,7 +60,10 @@ void compare(const json& stored, const json& recomputed, const std::string& at, 
   complaints.push_back(fmt::format("{}: the record says {}, its samples say {}", at, stored.dump(), recomputed.dump()));
 }
 
-void verify_speed(const json& result, const std::string& at, std::vector<std::string>& complaints) {
+void verify_speed(const json& record, const json& result, const std::string& at, std::vector<std::string>& complaints) {
+  for (const json& subject : result.value("subjects", json::array()))
+    if (!record.at("stamps").contains(subject.get<std::string>()))
+      complaints.push_back(fmt::format("{}: no stamp for '{}'", at, subject.get<std::string>()));
   try {
     const Measurement measurement = measurement_from_json(result.at("measurement"));
     compare(result.at("analysis"), json::parse(to_json(analyse(measurement)).dump()), at + "/analysis", complaints);
@@ -109,6 +112,10 @@ json speed_record(const std::vector<SpeedResult>& results, const Facts& environm
   for (const SpeedResult& row : results) {
     json entry = to_json(row.result);
     entry["problem"] = row.problem;
+    if (row.flops > 0) entry["flops"] = row.flops;
+    if (!row.subjects.empty()) entry["subjects"] = row.subjects;
+    if (!row.checks.empty()) entry["checks"] = row.checks;
+    if (!row.recorded.empty()) entry["recorded"] = row.recorded;
     rows.push_back(std::move(entry));
   }
   return record_of("speed", std::move(rows), environment, stamps, created);
@@ -158,7 +165,7 @@ std::vector<std::string> verify(const json& record) {
     if (result.contains("measurement") != speed)
       complaints.push_back(fmt::format("{}: is no {} result", at, record.at("kind").get<std::string>()));
     else if (speed)
-      verify_speed(result, at, complaints);
+      verify_speed(record, result, at, complaints);
     else
       verify_check(record, result, at, complaints);
   }

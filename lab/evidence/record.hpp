@@ -4,6 +4,7 @@
 // derives every figure and verdict again from the raw samples.
 #pragma once
 
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,6 +23,12 @@ using Stamps = std::map<std::string, std::string>;
 struct SpeedResult {
   std::string problem;
   Result result;
+  double flops = 0;                        // useful ones; 0: not known
+  std::vector<std::string> subjects = {};  // the kernel variants that Attune ran; keys of the record's stamps
+  // What the check before the timing measured, by contender.
+  std::map<std::string, std::map<std::string, double>> checks = {};
+  // Peer -> its speed over cuDNN's as recorded elsewhere: estimate and interval.
+  std::map<std::string, std::array<double, 3>> recorded = {};
 };
 
 struct CheckResult {

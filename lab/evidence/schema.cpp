@@ -49,6 +49,13 @@ constexpr const char* schema_text = R"json({
       "additionalProperties": false,
       "properties": {
         "problem": {"type": "string"},
+        "flops": {"type": "number", "exclusiveMinimum": 0, "description": "useful ones of a call"},
+        "subjects": {"type": "array", "minItems": 1, "items": {"type": "string"},
+                     "description": "the kernel variants that Attune ran; keys of stamps"},
+        "checks": {"type": "object", "description": "what the check before the timing measured, by contender",
+                   "additionalProperties": {"type": "object", "additionalProperties": {"type": "number"}}},
+        "recorded": {"type": "object", "additionalProperties": {"$ref": "#/$defs/interval"},
+                     "description": "peer -> its speed over cuDNN's recorded elsewhere: estimate, lower, upper"},
         "measurement": {
           "type": "object",
           "required": ["protocol", "samples_per_round", "elapsed_seconds", "contenders"],

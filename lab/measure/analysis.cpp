@@ -32,10 +32,6 @@ std::vector<double> round_medians(const Recording& recording, Value&& value) {
   return medians;
 }
 
-std::vector<double> seconds_of(const Recording& recording) {
-  return round_medians(recording, [](const Sample& sample) { return sample.seconds; });
-}
-
 std::vector<double> divide(std::vector<double> numerators, const std::vector<double>& denominators) {
   for (size_t i = 0; i < numerators.size(); ++i) numerators[i] /= denominators[i];
   return numerators;
@@ -68,7 +64,7 @@ void check(const Measurement& measurement) {
 Summary summarise(const Recording& recording, uint64_t seed) {
   Summary summary;
   summary.name = recording.name;
-  const std::vector<double> medians = seconds_of(recording);
+  const std::vector<double> medians = round_seconds(recording);
   summary.seconds = stats::median(medians);
   summary.interval = stats::bootstrap_median(medians, seed);
   std::vector<double> all, clocks;
@@ -86,12 +82,11 @@ Summary summarise(const Recording& recording, uint64_t seed) {
 Comparison compare(const Recording& contender, const Recording& baseline, const Protocol& protocol, uint64_t seed) {
   Comparison comparison;
   comparison.name = contender.name;
-  comparison.ratios = divide(seconds_of(contender), seconds_of(baseline));
+  comparison.ratios = divide(round_seconds(contender), round_seconds(baseline));
   std::vector<double> cycle_ratios;
   if (clock_known(contender) && clock_known(baseline)) {
-    const auto cycles = [](const Sample& sample) { return sample.seconds * sample.clock_hz; };
     const auto clock = [](const Sample& sample) { return sample.clock_hz; };
-    cycle_ratios = divide(round_medians(contender, cycles), round_medians(baseline, cycles));
+    cycle_ratios = divide(round_cycles(contender), round_cycles(baseline));
     const double clocks =
         stats::median(round_medians(contender, clock)) / stats::median(round_medians(baseline, clock));
     comparison.clocks_differ = std::abs(clocks - 1) > clock_difference;
@@ -118,6 +113,15 @@ NoiseFloor noise_floor(Comparison comparison, const Protocol& protocol) {
 }
 
 }  // namespace
+
+std::vector<double> round_seconds(const Recording& recording) {
+  return round_medians(recording, [](const Sample& sample) { return sample.seconds; });
+}
+
+std::vector<double> round_cycles(const Recording& recording) {
+  if (!clock_known(recording)) return {};
+  return round_medians(recording, [](const Sample& sample) { return sample.seconds * sample.clock_hz; });
+}
 
 std::string_view name_of(Role role) { return role_names[static_cast<size_t>(role)]; }
 

@@ -91,6 +91,10 @@ struct Analysis {
 
 Analysis analyse(const Measurement& measurement);
 
+// One value per round: the median of its samples, in seconds and in clock cycles (empty where a clock is not known).
+std::vector<double> round_seconds(const Recording& recording);
+std::vector<double> round_cycles(const Recording& recording);
+
 struct Result {
   Measurement measurement;
   Analysis analysis;

@@ -37,6 +37,7 @@ class CudaGpu final : public Gpu {
   Sample replay(GraphHandle graph) override;
 
   const gpu::Driver& driver() const { return driver_; }
+  const gpu::DeviceProperties& properties() const { return device_.properties(); }
 
  private:
   struct Stamp {

@@ -1,11 +1,13 @@
-/* The measuring engine for hosts in other languages: libattune_lab_engine.so. python/attune/lab.py is one.
+/* The measuring engine for hosts in other languages: libattune_lab_engine.so. The package python/attune/lab is one.
  *
- *   attune_lab_session *session;
+ *   attune_lab_session* session;
  *   attune_lab_session_create("{\"mode\": \"steady\"}", 0, &session);
- *   attune_lab_add_graph(session, &cudnn);                     // the first one is the baseline
- *   attune_lab_add_graph(session, &cudnn_again);               // with ATTUNE_LAB_TWIN: its second copy, the noise
- * floor attune_lab_add_graph(session, &mine); const char *json; if (attune_lab_run(session, NULL, NULL, &json) != 0)
- * puts(attune_lab_last_error()); attune_lab_session_destroy(session);
+ *   attune_lab_add_graph(session, &cudnn);        // the first one is the baseline
+ *   attune_lab_add_graph(session, &cudnn_again);  // with ATTUNE_LAB_TWIN: its second copy, the noise floor
+ *   attune_lab_add_graph(session, &mine);
+ *   const char* json;
+ *   if (attune_lab_run(session, NULL, NULL, &json) != 0) puts(attune_lab_last_error());
+ *   attune_lab_session_destroy(session);
  *
  * A session belongs to one thread. Functions return 0 for success; otherwise attune_lab_last_error() has a sentence.
  */

@@ -38,11 +38,30 @@ TEST(Command, HelpHasExamples) {
 }
 
 TEST(Command, BadInputIs2) {
-  for (const char* arguments :
-       {"chekc", "check --sed 3", "check 'fwd b1'", "check 'fwd b1 h2/2 q8 k8 d16 f8'", "check --set nothing",
-        "check --set /nonexistent.toml", "check --kernel no/such", "check --input odd", "check --oracle delphi",
-        "check --storage round", "check --seed minus", "explain", "explain 'fwd'", "bench --kernel no/such",
-        "bench --mode warm", "run 'fwd b1 h3/2 q8 k8 d16 f16'", "check --backend tpu"}) {
+  for (const char* arguments : {"chekc",
+                                "check --sed 3",
+                                "check 'fwd b1'",
+                                "check 'fwd b1 h2/2 q8 k8 d16 f8'",
+                                "check --set nothing",
+                                "check --set /nonexistent.toml",
+                                "check --kernel no/such",
+                                "check --input odd",
+                                "check --oracle delphi",
+                                "check --storage round",
+                                "check --seed minus",
+                                "explain",
+                                "explain 'fwd'",
+                                "bench --kernel no/such",
+                                "bench --mode warm",
+                                "bench --peers cudnn --against old.so",
+                                "bench --peers cudnn --plugin p.so",
+                                "bench --peers cudnn --backend cpu",
+                                "bench --peers cudnn --mode cold",
+                                "bench --evidence folder",
+                                "bench --recorded ratios.jsonl",
+                                "bench --peers cudnn --recorded /nonexistent.jsonl",
+                                "run 'fwd b1 h3/2 q8 k8 d16 f16'",
+                                "check --backend tpu"}) {
     const auto outcome = attune(arguments);
     EXPECT_EQ(outcome.status, 2) << arguments << "\n" << outcome.output;
     EXPECT_FALSE(outcome.output.empty()) << arguments;

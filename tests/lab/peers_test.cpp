@@ -33,7 +33,9 @@ class Peers : public testing::Test {
   }
   ~Peers() override { fs::remove_all(root); }
 
-  PeerRun run_of(const Protocol& protocol = {}) { return peer_run(options, problems, {}, protocol, root / "build"); }
+  PeerRun run_of(const Protocol& protocol = {}) {
+    return peer_run(options, problems, {}, protocol, "out.jsonl", root / "build");
+  }
 
   fs::path root;
   PeerOptions options;
@@ -44,10 +46,9 @@ TEST_F(Peers, AsksForProblemsWithTheirFlops) {
   touch(root / "build/libattune_lab_engine.so");
   touch(root / "build/libattune.so");
   touch(root / "python/attune/lab/__main__.py");
-  options.lines = "out.jsonl";
   Protocol protocol;
   protocol.rounds = 9;
-  const PeerRun run = peer_run(options, problems, {"sm90/a"}, protocol, root / "build");
+  const PeerRun run = peer_run(options, problems, {"sm90/a"}, protocol, "out.jsonl", root / "build");
   EXPECT_EQ(run.command[0], "python3");
   const std::vector<std::string> words = {"attune.lab", "cudnn,flash", "sm90/a",
                                           "9",          "out.jsonl",   (root / "build/libattune.so").string()};
@@ -55,6 +56,7 @@ TEST_F(Peers, AsksForProblemsWithTheirFlops) {
   const auto line = nlohmann::json::parse(run.input);
   EXPECT_EQ(line["problem"], problems[0]);
   EXPECT_EQ(line["flops"], 2 * 8 * 8 * 4 * 64);
+  EXPECT_EQ(line["gate"], (nlohmann::json{{"rms_factor", 1.5}, {"max_ulp", 3.0}, {"lse", 2e-5}}));
   EXPECT_EQ(run.python_path, (root / "python").string());
 }
 
@@ -64,6 +66,15 @@ TEST_F(Peers, FindsTheLibrariesOfAnInstallation) {
   const PeerRun run = run_of();
   EXPECT_THAT(run.command, testing::Contains((root / "lib/libattune_lab_engine.so").string()));
   EXPECT_EQ(run.python_path, "");
+}
+
+TEST_F(Peers, AFolderOfLibrariesCanBeNamed) {
+  touch(root / "elsewhere/libattune_lab_engine.so");
+  touch(root / "elsewhere/libattune.so");
+  setenv("ATTUNE_LAB_LIBRARY_DIR", (root / "elsewhere").c_str(), 1);
+  const PeerRun run = run_of();
+  unsetenv("ATTUNE_LAB_LIBRARY_DIR");
+  EXPECT_THAT(run.command, testing::Contains((root / "elsewhere/libattune.so").string()));
 }
 
 TEST_F(Peers, SaysWhichLibraryIsMissing) {
@@ -90,6 +101,16 @@ TEST_F(Peers, AHostThatIsAbsentOrDiesIsAnError) {
               testing::ThrowsMessage<Error>(HasSubstr("--peers cannot start 'no-such-python'")));
   EXPECT_THAT([] { run_peers({{"sh", "-c", "kill -9 $$"}, "", ""}); },
               testing::ThrowsMessage<Error>(HasSubstr("was ended by signal 9")));
+}
+
+TEST_F(Peers, LinesOfAHostThatDiedAreReadAsFarAsTheyGo) {
+  const std::string path = root / "lines.jsonl";
+  std::ofstream(path) << "{\"environment\": {}}\n{\"problem\": \"one\"}\n{\"problem\": \"tw";
+  const HostLines lines = read_host_lines(path);
+  EXPECT_TRUE(lines.head.contains("environment"));
+  ASSERT_EQ(lines.problems.size(), 1u);
+  EXPECT_EQ(lines.problems[0]["problem"], "one");
+  EXPECT_TRUE(read_host_lines(root / "absent").head.is_null());
 }
 
 TEST_F(Peers, AreNamedWithCommas) {

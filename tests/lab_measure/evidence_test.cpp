@@ -142,6 +142,38 @@ TEST(Evidence, ACheckIsJudgedByItsFigures) {
   EXPECT_FALSE(nan.passed());
 }
 
+TEST(Evidence, WhatRanNeedsItsStamp) {
+  SpeedResult result{"fwd b1 h8/8 q512 k512 d64 f16", measured(1.7e9)};
+  result.flops = 5e8;
+  result.subjects = {"any/fwd f16 d64"};
+  result.checks["old"]["rel_rms"] = 1e-3;
+  result.recorded["fa3"] = {0.8, 0.79, 0.81};
+  const auto record = [&](const Stamps& stamps) {
+    return speed_record({result}, {{"card", "simulated"}}, stamps, "2026-11-15T12:00:00Z");
+  };
+  EXPECT_THAT(verify(record({{"any/fwd f16 d64", "00ff"}})), IsEmpty());
+  EXPECT_THAT(verify(record({})), Contains(HasSubstr("no stamp for 'any/fwd f16 d64'")));
+}
+
+// What is committed is read and compared by people: the largest run stays below a megabyte.
+TEST(Evidence, ARecordOfTheWholeGridIsSmall) {
+  SimulatedMachine machine(3);
+  Protocol protocol;
+  protocol.mode = "steady";
+  protocol.samples = 8;
+  std::vector<SpeedResult> results;
+  for (int problem = 0; problem < 39; ++problem) {
+    Session session(protocol, machine);
+    for (const char* name : {"attune", "cudnn", "flash"}) {
+      session.add(std::make_unique<SimulatedContender>(name, machine, Simulated{.clock_hz = 1.623457e9}));
+      if (problem == 0 || std::string_view(name) != "attune") continue;
+      session.add_twin(std::make_unique<SimulatedContender>(name, machine, Simulated{.clock_hz = 1.623457e9}));
+    }
+    results.push_back({"fwd b1 h16/16 q16384 k16384 d128 bf16 causal-br", session.run()});
+  }
+  EXPECT_LT(speed_record(results, {}, {}, "2026-11-15T12:00:00Z").dump().size(), 1000000u);
+}
+
 TEST(Evidence, FreshnessComparesStamps) {
   const json record = check_example();
   EXPECT_EQ(freshness(record, "any/fwd f16 d64", "00ff"), Freshness::fresh);

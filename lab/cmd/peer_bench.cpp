@@ -1,0 +1,174 @@
+#include "lab/cmd/peer_bench.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "core/error.hpp"
+#include "core/problem.hpp"
+#include "lab/cmd/commands.hpp"
+#include "lab/cmd/common.hpp"
+#include "lab/evidence/run_stamps.hpp"
+#include "lab/measure/contender.hpp"
+#include "lab/measure/result_json.hpp"
+#include "lab/report/speed_text.hpp"
+
+namespace attune::lab {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// Enough for ten samples of a contender in each of 15 rounds up to 2 ms a call, and for three of the longest.
+constexpr double default_budget_seconds = 2;
+
+class TemporaryFile {
+ public:
+  TemporaryFile() {
+    std::string pattern = (fs::temp_directory_path() / "attune-peers-XXXXXX").string();
+    const int descriptor = mkstemp(pattern.data());
+    if (descriptor < 0)
+      fail(ATTUNE_INTERNAL_ERROR, "cannot make a temporary file in {}", fs::temp_directory_path().string());
+    close(descriptor);
+    path = pattern;
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    std::error_code ignored;
+    fs::remove(path, ignored);
+  }
+  std::string path;
+};
+
+std::map<std::string, std::map<std::string, double>> checks_of(const json& line) {
+  std::map<std::string, std::map<std::string, double>> checks;
+  for (const std::string& kernel : line.at("kernels").get<std::vector<std::string>>())
+    for (const auto& [name, value] : line.at("checks").at(kernel).items())
+      if (value.is_number()) checks[kernel][name] = value.get<double>();
+  return checks;
+}
+
+json record_of(const PeerBench& bench, const HostLines& lines, const RecordedRatios& recorded) {
+  std::vector<SpeedResult> results = results_of(lines, recorded);
+  if (results.empty()) return nullptr;
+  Context context(lab_thread_options());
+  RunStamps run;
+  if (context.gpu().device_count() > 0)
+    run = stamps_of_problems(bench.problems, bench.kernels.empty() ? "" : bench.kernels.front(), context, 0);
+  for (SpeedResult& result : results) result.subjects = run.subjects[result.problem];
+  return speed_record(results, lines.head.at("environment").get<Facts>(), run.stamps, utc_now());
+}
+
+void print_text(const std::vector<SpeedRow>& rows, const std::vector<BarResult>& results) {
+  if (rows.empty()) return;
+  fmt::print("{}over: time(peer) / time(Attune) inside rounds, with its interval; above 1 Attune is faster\n",
+             speed_table(rows).text());
+  if (std::ranges::any_of(rows, [](const SpeedRow& row) {
+        return std::ranges::any_of(row.peers, [](const Against& peer) { return peer.derived; });
+      }))
+    fmt::print(
+        "recorded: not measured here; cuDNN's time of this run by the ratio that was recorded for the problem\n");
+  if (!results.empty()) fmt::print("\n{}", bars_table(results).text());
+}
+
+}  // namespace
+
+double predicted_seconds(const PeerBench& bench) {
+  constexpr double start = 12, setting_up = 0.3;
+  constexpr double check_base = 0.15, check_per_head = 1.5e-4, check_flops_per_second = 8e12;
+  double seconds = start;
+  for (const std::string& text : bench.problems) {
+    const Problem problem = parse_problem(text);
+    seconds += check_base + check_per_head * static_cast<double>(problem.batch * problem.heads_q) +
+               useful_flops(problem) / check_flops_per_second;
+    seconds += bench.protocol.budget_seconds + setting_up;
+  }
+  return seconds;
+}
+
+std::vector<SpeedResult> results_of(const HostLines& lines, const RecordedRatios& recorded) {
+  std::vector<SpeedResult> results;
+  for (const json& line : lines.problems) {
+    if (line.at("result").is_null()) continue;
+    SpeedResult& result = results.emplace_back();
+    result.problem = line.at("problem");
+    result.result.measurement = measurement_from_json(line.at("result").at("measurement"));
+    result.result.analysis = analyse(result.result.measurement);
+    if (line.at("flops").is_number()) result.flops = line.at("flops");
+    result.checks = checks_of(line);
+    result.recorded = recorded.of(result.problem);
+  }
+  return results;
+}
+
+std::vector<std::string> remarks_on(const HostLines& lines) {
+  std::vector<std::string> remarks;
+  std::vector<std::pair<std::string, int>> absent;  // the same reason once, with the number of problems
+  for (const json& line : lines.problems) {
+    const std::string problem = line.at("problem");
+    for (const auto& [name, what] : line.at("wrong").items())
+      remarks.push_back(
+          fmt::format("not timed, because it is wrong: {}: {}: {}", name, problem, what.get<std::string>()));
+    if (const std::string failed = line.at("failed"); !failed.empty())
+      remarks.push_back(fmt::format("failed: {}: {}", problem, failed));
+    for (const auto& [name, why] : line.at("absent").items()) {
+      const std::string reason = fmt::format("{}: {}", name, why.get<std::string>());
+      const auto known = std::ranges::find(absent, reason, &std::pair<std::string, int>::first);
+      if (known == absent.end())
+        absent.emplace_back(reason, 1);
+      else
+        ++known->second;
+    }
+  }
+  for (const auto& [reason, count] : absent)
+    remarks.push_back(fmt::format("absent: {}{}", reason,
+                                  static_cast<size_t>(count) == lines.problems.size()
+                                      ? ""
+                                      : fmt::format(" (at {} of {} problems)", count, lines.problems.size())));
+  return remarks;
+}
+
+int bench_with_peers(PeerBench bench) {
+  const RecordedRatios recorded =
+      bench.options.recorded.empty() ? RecordedRatios{} : RecordedRatios::from_file(bench.options.recorded);
+  if (bench.protocol.budget_seconds <= 0) bench.protocol.budget_seconds = default_budget_seconds;
+  const TemporaryFile own_lines;
+  const std::string lines_path = bench.options.lines.empty() ? own_lines.path : bench.options.lines;
+  const PeerRun run = peer_run(bench.options, bench.problems, bench.kernels, bench.protocol, lines_path);
+  fmt::print(stderr, "{}: checked first, then timed; about {:.0f} s\n",
+             counted(static_cast<int64_t>(bench.problems.size()), "problem"), predicted_seconds(bench));
+  const double begin = steady_clock().now();
+  int status = exit_ok;
+  std::exception_ptr ended;  // what is known by then is shown all the same
+  try {
+    status = run_peers(run);
+  } catch (const Error&) {
+    ended = std::current_exception();
+  }
+  const HostLines lines = read_host_lines(lines_path);
+  const json record = record_of(bench, lines, recorded);
+  const std::vector<SpeedRow> rows = record.is_null() ? std::vector<SpeedRow>{} : speed_rows(record);
+  const std::vector<BarResult> results = compare_with_bars(rows, bars());
+  const std::vector<std::string> remarks = remarks_on(lines);
+  if (bench.json) {
+    for (const SpeedRow& row : rows) print_json(to_json(row));
+    for (const BarResult& result : results) print_json(to_json(result));
+  } else {
+    print_text(rows, results);
+    for (const SpeedRow& row : rows)
+      if (!row.fit) fmt::print("unfit to measure: {}: {}\n", row.problem, row.noise);
+  }
+  for (const std::string& remark : remarks) fmt::print(bench.json ? stderr : stdout, "{}\n", remark);
+  if (!bench.options.evidence.empty() && !record.is_null())
+    fmt::print(bench.json ? stderr : stdout, "evidence: {}\n", save_record(record, bench.options.evidence));
+  fmt::print(stderr, "took {:.0f} s\n", steady_clock().now() - begin);
+  if (ended) std::rethrow_exception(ended);
+  return status;
+}
+
+}  // namespace attune::lab

@@ -1,0 +1,33 @@
+// attune bench --peers from end to end: the host is started, and what it measured becomes a record, a table and a
+// comparison with the bars.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lab/cmd/peers.hpp"
+#include "lab/evidence/record.hpp"
+#include "lab/evidence/recorded_ratios.hpp"
+
+namespace attune::lab {
+
+struct PeerBench {
+  PeerOptions options;
+  std::vector<std::string> problems, kernels;
+  Protocol protocol;
+  bool json = false;
+};
+
+// Returns the exit status.
+int bench_with_peers(PeerBench bench);
+
+// What the run will take, in seconds, from the first problem to the table.
+double predicted_seconds(const PeerBench& bench);
+
+// What the host measured, as results of a record; problems at which nothing was timed have none.
+std::vector<SpeedResult> results_of(const HostLines& lines, const RecordedRatios& recorded);
+
+// Who was wrong, absent, failed or disturbed, a line each.
+std::vector<std::string> remarks_on(const HostLines& lines);
+
+}  // namespace attune::lab

@@ -1,0 +1,48 @@
+// What a machine can do at most, measured by the engine like everything else: the ceilings that shares of peak refer
+// to, and what `attune doctor` shows.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cpu/threads.hpp"
+#include "jit/compile.hpp"
+#include "jit/unit.hpp"
+#include "lab/measure/cuda_gpu.hpp"
+#include "lab/measure/engine.hpp"
+
+namespace attune::lab {
+
+struct Ceiling {
+  std::string name;  // "matmul", "read", "read_l2", "exp2", "launch"; "fma", "amx", "read"
+  std::string about;
+  std::string unit;
+  double value = 0;
+  double lower = 0, upper = 0;  // the ends of its interval
+  double clock_hz = 0;          // meanwhile; 0: not known
+  std::optional<double> share;  // of what that clock allows
+  std::string absence;          // why there is no figure; "" if there is one
+};
+
+// How ceilings are measured: fewer rounds than a comparison needs.
+Protocol ceiling_protocol();
+
+// All of them, in the order of the names above. `say` is told which comes next.
+using CeilingProgress = std::function<void(std::string_view name)>;
+std::vector<Ceiling> gpu_ceilings(CudaGpu& gpu, const CeilingProgress& say);
+std::vector<Ceiling> cpu_ceilings(cpu::Threads& threads, const CeilingProgress& say);
+
+// One alone: 16-bit products by the tensor cores (Hopper), float32 multiply-adds by the CPU.
+Ceiling gpu_matmul_ceiling(CudaGpu& gpu);
+Ceiling cpu_fma_ceiling(cpu::Threads& threads);
+
+// Two copies of one contender in the same rounds: what the engine sees where nothing differs.
+NoiseFloor gpu_noise_floor(CudaGpu& gpu);
+NoiseFloor cpu_noise_floor(cpu::Threads& threads);
+
+// The probes of lab/measure/probes as they are compiled, and their compilation: for tests without a GPU.
+std::vector<jit::DeviceUnit> probe_units();
+jit::Compiled compile_probe(const jit::DeviceUnit& unit, const std::string& arch);
+
+}  // namespace attune::lab

@@ -1,0 +1,114 @@
+#include "lab/measure/probes/amx.hpp"
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csetjmp>
+#include <csignal>
+#include <cstring>
+
+#include "lab/stats/random.hpp"
+
+namespace attune::lab {
+namespace {
+
+constexpr int tile_rows = 16, row_bytes = 64;
+constexpr int accumulators = 4;
+constexpr double operations_per_product = 2.0 * 16 * 16 * 32;
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes_per_row[16] = {};
+  uint8_t rows[16] = {};
+};
+
+struct alignas(64) Tile {
+  uint16_t elements[tile_rows * row_bytes / 2];
+};
+
+bool processor_has_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned bf16 = 1u << 22, tile = 1u << 24;
+  return (d & bf16) != 0 && (d & tile) != 0;
+}
+
+bool system_allows_amx() {
+  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+Tile random_tile(uint64_t seed) {
+  stats::Random random(seed);
+  Tile tile{};
+  // Sign and fraction at random, between 1/2 and 2.
+  for (uint16_t& element : tile.elements) element = static_cast<uint16_t>((random.bits() & 0x80ff) | 0x3f00);
+  return tile;
+}
+
+sigjmp_buf after_illegal_instruction;
+void leave(int) { siglongjmp(after_illegal_instruction, 1); }
+
+// Some virtual machines announce what they do not let through.
+bool product_is_legal() {
+  struct sigaction guard{}, before{};
+  guard.sa_handler = leave;
+  sigaction(SIGILL, &guard, &before);
+  volatile bool legal = false;
+  if (sigsetjmp(after_illegal_instruction, 1) == 0) {
+    multiply_amx_tiles(1);
+    legal = true;
+  }
+  sigaction(SIGILL, &before, nullptr);
+  return legal;
+}
+
+}  // namespace
+
+std::string amx_absence() {
+  static const std::string absence = []() -> std::string {
+    if (!processor_has_amx()) return "the processor has no AMX for bf16";
+    if (!system_allows_amx()) return "the system does not let this process use AMX";
+    return product_is_legal() ? "" : "the processor announces AMX, and its instructions are illegal";
+  }();
+  return absence;
+}
+
+double multiply_amx_tiles(int64_t rounds) {
+  TileConfig config;
+  for (int i = 0; i < accumulators + 4; ++i) {
+    config.bytes_per_row[i] = row_bytes;
+    config.rows[i] = tile_rows;
+  }
+  const Tile a0 = random_tile(1), a1 = random_tile(2), b0 = random_tile(3), b1 = random_tile(4);
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_loadd(4, a0.elements, row_bytes);
+  _tile_loadd(5, a1.elements, row_bytes);
+  _tile_loadd(6, b0.elements, row_bytes);
+  _tile_loadd(7, b1.elements, row_bytes);
+  for (int64_t i = 0; i < rounds; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+  return static_cast<double>(rounds) * accumulators * operations_per_product;
+}
+
+}  // namespace attune::lab
+#else
+namespace attune::lab {
+
+std::string amx_absence() { return "AMX is an extension of x86-64 under Linux"; }
+double multiply_amx_tiles(int64_t) { return 0; }
+
+}  // namespace attune::lab
+#endif
