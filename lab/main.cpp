@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
       "  attune run                                        check, then time, what the machine can do\n"
       "  attune check --all                                every set, hostile input and oracle\n"
       "  attune check 'fwd b1 h8/8 q512 k512 d64 f16 causal-br'\n"
+      "  attune doctor                                     is this machine fit to measure, and what can it do?\n"
       "  attune explain 'fwd b1 h32/8 q1 k4096 d128 bf16'  what would run, and why\n"
       "  attune COMMAND --help                             more about one command");
   app.require_subcommand(0, 1);
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   add_run(app, status);
   add_check(app, status);
   add_bench(app, status);
+  add_doctor(app, status);
   add_info(app, status);
   add_explain(app, status);
   add_pack(app, status);

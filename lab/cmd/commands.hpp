@@ -11,6 +11,7 @@ enum ExitStatus { exit_ok = 0, exit_failed_check = 1, exit_bad_input = 2, exit_u
 void add_run(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
+void add_doctor(CLI::App& app, int& status);
 void add_info(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
 void add_pack(CLI::App& app, int& status);

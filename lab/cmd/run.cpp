@@ -64,9 +64,11 @@ class RunCommand {
 
   void print_machine() {
     const Facts facts = host_facts();
+    const bool on_cpu = backends_.front().executor->device_kind() == DeviceKind::cpu;
     fmt::print("{}, {}", facts.at("processor"), counted(threads_.size(), "thread"));
     if (timekeeper_.peak_flops() > 0)
-      fmt::print(", measured peak {:.0f} GFLOP/s in float32", timekeeper_.peak_flops() / 1e9);
+      fmt::print(", measured peak {:.0f} GFLOP/s {}", timekeeper_.peak_flops() / 1e9,
+                 on_cpu ? "in float32" : "of 16-bit products on the GPU");
     fmt::print("\n");
   }
 

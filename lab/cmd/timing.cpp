@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "cpu/peak.hpp"
 #include "lab/measure/callee.hpp"
-#include "lab/measure/cuda_gpu.hpp"
+#include "lab/measure/ceilings.hpp"
 
 namespace attune::lab {
 namespace {
@@ -26,7 +25,10 @@ Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protoco
 Timekeeper::~Timekeeper() = default;
 
 double Timekeeper::peak_flops() {
-  if (!peak_flops_) peak_flops_ = gpu_ ? 0 : cpu::measure_peak_flops(threads_.size());
+  if (!peak_flops_) {
+    const Ceiling ceiling = gpu_ ? gpu_matmul_ceiling(*gpu_) : cpu_fma_ceiling(threads_);
+    peak_flops_ = ceiling.value * (gpu_ ? 1e12 : 1e9);  // 0 if absent
+  }
   return *peak_flops_;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lab/check/backend.hpp"
+#include "lab/measure/cuda_gpu.hpp"
 #include "lab/measure/engine.hpp"
 #include "lab/measure/forward_contender.hpp"
 
@@ -46,7 +47,8 @@ class Timekeeper {
   // Throws ATTUNE_UNSUPPORTED if an entrant of this library cannot take the problem.
   TimedProblem time(const std::string& problem, const std::vector<Entrant>& entrants, const ProgressCallback& progress);
 
-  // float32 operations per second that this machine does at most, measured; 0: not known here.
+  // Operations per second that this machine does at most, measured: 16-bit products on a GPU, float32 multiply-adds on
+  // a CPU. 0: not known here.
   double peak_flops();
 
  private:
@@ -59,7 +61,7 @@ class Timekeeper {
   Protocol protocol_;
   uint64_t seed_;
   bool twin_;
-  std::unique_ptr<Gpu> gpu_;
+  std::unique_ptr<CudaGpu> gpu_;
   std::optional<double> peak_flops_;
 };
 

@@ -108,6 +108,12 @@ Facts CudaGpu::state(const std::string& prefix) const {
   return nvml == nullptr ? Facts{} : nvml->state(pci_bus_id_, prefix);
 }
 
+std::optional<int> CudaGpu::processes() const {
+  std::string why_not;
+  const auto nvml = Nvml::open(why_not);
+  return nvml == nullptr ? std::nullopt : nvml->processes(pci_bus_id_);
+}
+
 DevicePointer CudaGpu::allocate(size_t bytes) {
   CUdeviceptr pointer = 0;
   driver_.check(driver_.cuMemAlloc_v2(&pointer, bytes), "cuMemAlloc");

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "gpu/device.hpp"
 #include "lab/measure/gpu.hpp"
@@ -24,6 +25,7 @@ class CudaGpu final : public Gpu {
   size_t l2_bytes() const override { return static_cast<size_t>(device_.properties().l2_bytes); }
   Facts facts() const override;                  // the device's and, where NVML is there, the card's
   Facts state(const std::string& prefix) const;  // clocks, temperature, power now, by NVML
+  std::optional<int> processes() const;          // that compute on the card, this one among them; by NVML
 
   DevicePointer allocate(size_t bytes) override;
   void release(DevicePointer pointer) override;

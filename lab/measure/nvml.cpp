@@ -12,7 +12,7 @@ namespace {
 
 // Our own declarations of the few calls used: nvml.h belongs to the driver's package and need not be there.
 using Handle = void*;
-constexpr int nvml_success = 0;
+constexpr int nvml_success = 0, nvml_insufficient_size = 7;
 constexpr int clock_sm = 1, clock_memory = 2, sensor_gpu = 0;
 constexpr unsigned text_bytes = 96;
 
@@ -47,6 +47,7 @@ struct Nvml::Functions {
   int (*power)(Handle, unsigned*) = nullptr;
   int (*power_limit)(Handle, unsigned*) = nullptr;
   int (*throttle_reasons)(Handle, unsigned long long*) = nullptr;
+  int (*compute_processes)(Handle, unsigned*, void*) = nullptr;  // nullptr: a driver older than this function
 
   template <typename Function>
   static void find(const Lookup& lookup, const char* symbol, Function& function, std::string& missing) {
@@ -68,6 +69,8 @@ struct Nvml::Functions {
     find(lookup, "nvmlDeviceGetPowerUsage", power, missing);
     find(lookup, "nvmlDeviceGetEnforcedPowerLimit", power_limit, missing);
     find(lookup, "nvmlDeviceGetCurrentClocksThrottleReasons", throttle_reasons, missing);
+    std::string not_missed;
+    find(lookup, "nvmlDeviceGetComputeRunningProcesses_v3", compute_processes, not_missed);
     return missing;
   }
 };
@@ -142,6 +145,15 @@ Facts Nvml::state(const std::string& pci_bus_id, const std::string& prefix) cons
   if (functions_->throttle_reasons(handle, &reasons) == nvml_success)
     facts[prefix + "clock_held_by"] = throttle_text(reasons);
   return facts;
+}
+
+std::optional<int> Nvml::processes(const std::string& pci_bus_id) const {
+  const Handle handle = device(pci_bus_id);
+  if (handle == nullptr || functions_->compute_processes == nullptr) return {};
+  unsigned count = 0;  // asked with room for none, it says how many there are
+  const int status = functions_->compute_processes(handle, &count, nullptr);
+  if (status != nvml_success && status != nvml_insufficient_size) return {};
+  return static_cast<int>(count);
 }
 
 }  // namespace attune::lab

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lab/measure/contender.hpp"
@@ -29,6 +30,9 @@ class Nvml {
 
   // What does: clocks, temperature, power, and why the clock is held down, if it is. Keys begin with `prefix`.
   Facts state(const std::string& pci_bus_id, const std::string& prefix) const;
+
+  // How many processes compute on the card, this one among them if it does; nothing where the card does not tell.
+  std::optional<int> processes(const std::string& pci_bus_id) const;
 
  private:
   struct Functions;

@@ -11,7 +11,6 @@
 
 #include "core/error.hpp"
 #include "cpu/isa.hpp"
-#include "cpu/peak.hpp"
 #include "dispatch/context.hpp"
 #include "dispatch/select.hpp"
 #include "tests/support/paths.hpp"
@@ -89,16 +88,6 @@ TEST(CpuLevels, ReferencesAreReachedByForceOnly) {
     ASSERT_NE(find_kernel(name), nullptr);
     EXPECT_FALSE(find_kernel(name)->selectable());
   }
-}
-
-TEST(CpuPeak, IsOfAPlausibleSize) {
-  // One core does more than a billion multiply-adds and less than ten thousand times that.
-  const double flops = measure_peak_flops(1);
-  EXPECT_GT(flops, 1e9);
-  EXPECT_LT(flops, 1e13);
-  const double bytes = measure_read_bandwidth(1);
-  EXPECT_GT(bytes, 1e8);
-  EXPECT_LT(bytes, 1e12);
 }
 
 }  // namespace

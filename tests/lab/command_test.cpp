@@ -29,7 +29,7 @@ std::vector<json> objects(const test::Outcome& outcome) {
 }
 
 TEST(Command, HelpHasExamples) {
-  for (const char* command : {"", "run", "check", "bench", "info", "explain"}) {
+  for (const char* command : {"", "run", "check", "bench", "doctor", "info", "explain"}) {
     const auto outcome = attune(std::string(command) + " --help");
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_NE(outcome.output.find("examples:"), std::string::npos) << command;
@@ -157,6 +157,21 @@ TEST(Command, RunPrintsATable) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_GT(lines[0].at("unfused_ratio"), 0.0);
   EXPECT_GT(lines[0].at("peak_gflops"), 0.0);
+}
+
+TEST(Command, DoctorMeasuresCeilingsAndSaysWhetherTheMachineIsFit) {
+  const auto outcome = attune("doctor --backend cpu --json");
+  const auto lines = objects(outcome);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].at("backend"), "cpu");
+  EXPECT_EQ(lines[0].at("ceilings").size(), 3u);
+  for (const json& ceiling : lines[0].at("ceilings"))
+    EXPECT_TRUE(ceiling.contains("absence") || ceiling.at("value") > 0) << ceiling;
+  bool fit = true;
+  for (const json& finding : lines[0].at("findings")) fit &= finding.at("ok").get<bool>();
+  EXPECT_EQ(lines[0].at("fit"), fit);
+  EXPECT_EQ(outcome.status, fit ? 0 : 1);
+  EXPECT_EQ(attune("doctor --backend tpu").status, 2);
 }
 
 TEST(Command, InfoListsKernels) {

@@ -59,6 +59,11 @@ int reasons(void*, unsigned long long* bits) {
   return 0;
 }
 
+int computing(void*, unsigned* count, void* infos) {
+  *count = 3;
+  return infos == nullptr ? 7 : 0;
+}
+
 void* lookup(const char* symbol) {
   const std::map<std::string, void*> table{
       {"nvmlInit_v2", reinterpret_cast<void*>(init)},
@@ -72,7 +77,8 @@ void* lookup(const char* symbol) {
       {"nvmlDeviceGetTemperature", reinterpret_cast<void*>(temperature)},
       {"nvmlDeviceGetPowerUsage", reinterpret_cast<void*>(power)},
       {"nvmlDeviceGetEnforcedPowerLimit", reinterpret_cast<void*>(power_limit)},
-      {"nvmlDeviceGetCurrentClocksThrottleReasons", reinterpret_cast<void*>(reasons)}};
+      {"nvmlDeviceGetCurrentClocksThrottleReasons", reinterpret_cast<void*>(reasons)},
+      {"nvmlDeviceGetComputeRunningProcesses_v3", reinterpret_cast<void*>(computing)}};
   const auto found = table.find(symbol);
   return found == table.end() ? nullptr : found->second;
 }
@@ -109,6 +115,18 @@ TEST(Nvml, LeavesOutWhatCannotBeRead) {
   power_readable = true;
   EXPECT_TRUE(nvml->state("0000:99:00.0", "").empty());
   EXPECT_EQ(nvml->card("0000:99:00.0").size(), 1u) << "the driver is known, the card is not";
+}
+
+TEST(Nvml, CountsProcessesWhereTheDriverCan) {
+  std::string why_not;
+  EXPECT_EQ(Nvml::open(lookup, why_not)->processes("0000:01:00.0"), 3);
+  EXPECT_FALSE(Nvml::open(lookup, why_not)->processes("0000:99:00.0").has_value());
+  const auto older = [](const char* symbol) {
+    return std::strstr(symbol, "ComputeRunningProcesses") != nullptr ? nullptr : lookup(symbol);
+  };
+  const auto nvml = Nvml::open(older, why_not);
+  ASSERT_NE(nvml, nullptr) << "an older driver has the rest";
+  EXPECT_FALSE(nvml->processes("0000:01:00.0").has_value());
 }
 
 TEST(Nvml, SaysWhyItIsAbsent) {
