@@ -14,6 +14,7 @@ from attune.lab.tensors import Tensors, torch_dtype
 _FRACTION_BITS = {"f16": 10, "bf16": 7, "f32": 23}
 _LOG2_E = 1.4426950408889634
 _CHUNK_SCORES = 1 << 25
+_F32_SUMS_WANDER = 16.0  # where nothing is rounded to 16 bits, the order of float32 sums is what shows
 _IDEAL_ROWS = 2048  # so many at least, where there are as many
 
 
@@ -95,7 +96,7 @@ class Reference:
             rel_rms=_relative_rms(squares, total),
             rel_rms_bound=gate.rms_factor * self.ideal_rms,
             max_ulp=worst,
-            max_ulp_bound=gate.max_ulp,
+            max_ulp_bound=gate.max_ulp * (_F32_SUMS_WANDER if self._problem.dtype == "f32" else 1),
             lse_err=None if lse is None else self._lse_error(lse),
             lse_bound=gate.lse,
         )
