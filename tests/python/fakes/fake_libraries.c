@@ -188,6 +188,10 @@ int32_t attune_lab_add_graph(attune_lab_session* session, const attune_lab_graph
   snprintf(session->names[session->count++], 64, "%s%s", graph->name, graph->role == ATTUNE_LAB_TWIN ? " (A/A)" : "");
   return 0;
 }
+int32_t attune_lab_add_call(attune_lab_session* session, const attune_lab_call* call) {
+  (void)session, (void)call;
+  return failed("the fake measures graphs only");
+}
 static int captures_well(attune_lab_session* session, int calls, uint64_t seed) {
   for (int i = 0; i < session->count; ++i) {
     const fake_graph* graph = session->graphs[i].capture(session->graphs[i].user, calls, seed);
