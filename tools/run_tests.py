@@ -91,10 +91,21 @@ class Runner:
     def python(self) -> None:
         """Scripts, the lab's host on fakes of torch; then the package on the oldest torch it serves and the newest."""
         self.add(self.pytest("python", [REPO / "tests", f"--ignore={TORCH_TESTS}"]))
-        if not self.build("release", ["libattune.so"]):
+        if not self.build("release", ["libattune.so", "libattune_lab_engine.so"]):
             return
         with ThreadPoolExecutor(self.jobs) as pool:
             list(pool.map(self.torch, [requirements.stem for requirements in cpu_torch.REQUIREMENTS]))
+        self.wheel()
+
+    def wheel(self) -> None:
+        """The examples of the documents, on the wheel unpacked."""
+        made, unpacked = BUILD / "wheel", BUILD / "unpacked"
+        self.install("wheel", [VENV_PYTHON, REPO / "tools/wheel.py", made])
+        shutil.rmtree(unpacked, ignore_errors=True)
+        unpack = [VENV_PYTHON, "-m", "pip", "install", "--no-index", "--no-deps", "--target", unpacked]
+        self.install("wheel", [*unpack, *made.glob("*.whl")])
+        env = {"PYTHONPATH": f"{unpacked}{os.pathsep}{cpu_torch.folder(BUILD, 'newest')}", "ATTUNE_LIBRARY": ""}
+        self.add(self.pytest("torch wheel", [TORCH_TESTS / "test_docs.py"], env))
 
     def torch(self, name: str) -> None:
         if not cpu_torch.is_installed(BUILD, name):
