@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import torch
+from torch.compiler import is_compiling
 from torch.nn import functional
 
 from attune.c_api import InvalidArgument, Unsupported
@@ -19,22 +20,36 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, s
         raise Unsupported(f"dropout_p is {dropout_p}; it must be 0: there is no dropout yet")
     if is_causal and attn_mask is not None:
         raise InvalidArgument("attn_mask is given beside is_causal=True; one of them must be left out")
+    if is_compiling() or (not enable_gqa and query.size(1) != key.size(1)):
+        return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    try:
+        return _sdpa(query, key, value, attn_mask, is_causal, scale)
+    except InvalidArgument:  # other shapes are rare, and to look for them in every call costs a third of it
+        if _is_plain(query, key, value):
+            raise
+    return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+
+
+def _sdpa(query, key, value, mask, is_causal, scale):
+    causal = "top-left" if is_causal else None
+    if mask is None:
+        return attention(query, key, value, scale=scale, causal=causal, layout="bhsd")
+    if mask.dtype == torch.bool:
+        return attention(query, key, value, scale=scale, mask=mask, layout="bhsd")
+    return attention(query, key, value, scale=scale, bias=mask, layout="bhsd")
+
+
+def _sdpa_of_any_shape(query, key, value, mask, is_causal, scale, enable_gqa):
     shape = None
     if not _is_plain(query, key, value):
         rows_and_dim = (query.shape[-2], value.shape[-1])
-        query, key, value, attn_mask, lead = _four_dims(query, key, value, attn_mask)
+        query, key, value, mask, lead = _four_dims(query, key, value, mask)
         shape = lead + rows_and_dim
     if not enable_gqa and query.shape[1] != key.shape[1] != 1:
         raise InvalidArgument(
             f"key has {key.shape[1]} heads; without enable_gqa=True it must have those of query, {query.shape[1]}"
         )
-    causal = "top-left" if is_causal else None
-    if attn_mask is None:
-        out = attention(query, key, value, scale=scale, causal=causal, layout="bhsd")
-    elif attn_mask.dtype == torch.bool:
-        out = attention(query, key, value, scale=scale, mask=attn_mask, layout="bhsd")
-    else:
-        out = attention(query, key, value, scale=scale, bias=attn_mask, layout="bhsd")
+    out = _sdpa(query, key, value, mask, is_causal, scale)
     return out if shape is None else out.reshape(shape)
 
 

@@ -2,24 +2,14 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support import FAKES, REPO, compile_c
 
-REPO = Path(__file__).resolve().parents[2]
-FAKES = Path(__file__).resolve().parent / "fakes"
 if importlib.util.find_spec("attune") is None:  # one that is installed, or on PYTHONPATH, is the one to test
     sys.path.insert(0, str(REPO / "python"))
-
-
-def compile_c(source: Path, output: Path, *options: str) -> Path:
-    compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
-    includes = ["-I", str(REPO), "-I", str(REPO / "include")]
-    subprocess.run([compiler, "-Wall", "-Wextra", "-Werror", *includes, source, "-o", output, *options], check=True)
-    return output
 
 
 @pytest.fixture(scope="session")

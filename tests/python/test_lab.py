@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import FAKES, REPO
+from support import FAKES, REPO
 
 CAUSAL = "fwd b2 h2/2 q3 k3 d4 f32 causal-br"
 PACKAGES = FAKES / "packages"

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from attune import c_api
 from attune.lab import driver, structs
-from conftest import compile_c
+from support import compile_c
 
 MIRRORS = {
     "attune_strides": c_api.Strides,
@@ -15,6 +15,7 @@ MIRRORS = {
     "attune_forward_args": c_api.ForwardArgs,
     "attune_options": c_api.Options,
     "attune_lab_graph": structs.LabGraph,
+    "attune_lab_call": structs.LabCall,
 }
 CONSTANTS = {
     "ATTUNE_ABI_VERSION": c_api.ABI_VERSION,

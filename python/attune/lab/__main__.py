@@ -1,7 +1,12 @@
-"""python3 -m attune.lab"""
+"""python3 -m attune.lab [llama | host]"""
 
 import sys
 
-from attune.lab.command import main
+from attune.lab import command, host, llama
 
-sys.exit(main())
+OTHERS = {"llama": llama, "host": host}
+_name = sys.argv[1] if len(sys.argv) > 1 else ""
+if _name in OTHERS:
+    other = OTHERS[_name]
+    sys.exit(command.guarded(other.run, other.parser().parse_args(sys.argv[2:])))
+sys.exit(command.main())

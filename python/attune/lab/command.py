@@ -154,10 +154,14 @@ def run(options) -> int:
     return _status(outcomes, names)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+def guarded(run, options) -> int:
+    """The exit status of run(options); what went wrong is one line."""
     try:
         return run(options)
     except LabError as error:
         print(f"attune.lab: {error}", file=sys.stderr)
         return error.status
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return guarded(run, parser().parse_args(arguments))

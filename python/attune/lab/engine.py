@@ -9,7 +9,17 @@ from typing import Callable
 
 from attune.c_api import load
 from attune.lab.errors import LabError, NotHere, refusal
-from attune.lab.structs import ENGINE_FUNCTIONS, ENGINE_VERSION, ROLE_CONTENDER, ROLE_TWIN, Capture, LabGraph
+from attune.lab.structs import (
+    ENGINE_FUNCTIONS,
+    ENGINE_VERSION,
+    ROLE_CONTENDER,
+    ROLE_TWIN,
+    Call,
+    Capture,
+    LabCall,
+    LabGraph,
+    Make,
+)
 from attune.lab.structs import Progress as ProgressFunction
 
 
@@ -72,18 +82,44 @@ class Session:
         self._kept.append(graph)
         self._engine.require(self._library.attune_lab_add_graph(self._session, byref(graph)))
 
+    def add_call(
+        self,
+        name: str,
+        call: Callable[[], None],
+        make: Callable[[int], None] = lambda seed: None,
+        twin: bool = False,
+    ) -> None:
+        """A function on this thread, timed by the wall clock; `make(seed)` makes its data."""
+
+        def guarded(function, *arguments):
+            if self._error is None:
+                try:
+                    function(*arguments)
+                except BaseException as error:  # nothing may fly through C; run() raises it
+                    self._error = error
+
+        given = LabCall(
+            struct_size=ctypes.sizeof(LabCall),
+            role=ROLE_TWIN if twin else ROLE_CONTENDER,
+            name=name.encode(),
+            call=Call(lambda _user: guarded(call)),
+            make=Make(lambda _user, seed: guarded(make, seed)),
+        )
+        self._kept.append(given)
+        self._engine.require(self._library.attune_lab_add_call(self._session, byref(given)))
+
     def run(self, progress: Callable[[str, float], None] = lambda contender, done: None) -> dict:
         def guarded(_user, contender, done):
             try:
                 progress(contender.decode(), done)
-                return 0
+                return 0 if self._error is None else 1
             except BaseException as error:
                 self._error = error
                 return 1
 
         text = c_char_p()
         status = self._library.attune_lab_run(self._session, ProgressFunction(guarded), None, byref(text))
-        if status != 0 and self._error is not None:
+        if self._error is not None:
             raise self._error
         self._engine.require(status)
         return json.loads(text.value)

@@ -25,10 +25,26 @@ class LabGraph(ctypes.Structure):
     ]
 
 
+Call = ctypes.CFUNCTYPE(None, c_void_p)
+Make = ctypes.CFUNCTYPE(None, c_void_p, c_uint64)
+
+
+class LabCall(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("role", c_int32),
+        ("name", c_char_p),
+        ("call", Call),
+        ("make", Make),
+        ("user", c_void_p),
+    ]
+
+
 ENGINE_FUNCTIONS = {
     "attune_lab_session_create": (c_int32, [c_char_p, c_int32, POINTER(c_void_p)]),
     "attune_lab_session_destroy": (None, [c_void_p]),
     "attune_lab_add_graph": (c_int32, [c_void_p, POINTER(LabGraph)]),
+    "attune_lab_add_call": (c_int32, [c_void_p, POINTER(LabCall)]),
     "attune_lab_run": (c_int32, [c_void_p, Progress, c_void_p, POINTER(c_char_p)]),
     "attune_lab_environment": (c_int32, [c_void_p, POINTER(c_char_p)]),
     "attune_lab_last_error": (c_char_p, []),

@@ -1,0 +1,84 @@
+"""Calls of Python in the engine's rounds, by the wall clock: what a user waits for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from attune.lab.engine import Engine, Session
+from attune.lab.errors import NotHere
+
+
+@dataclass
+class Row:
+    """What was timed: `unit_of` makes the column of figures from the seconds of one call."""
+
+    title: str
+    result: dict
+    unit_of: Callable[[float], str]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", required=True, help="libattune_lab_engine.so")
+    parser.add_argument("--library", help="libattune.so (default: the one that attune finds)")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:1 or cpu (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=15, help="of measurement (default: %(default)s)")
+    parser.add_argument("--samples", type=int, default=4, help="of each contender and round (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of data and order (default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="for every sample: one object per line")
+
+
+def start(options):
+    """torch and the engine, once the options have said which library attune is to load."""
+    if options.library:
+        os.environ["ATTUNE_LIBRARY"] = options.library
+    try:
+        import torch
+    except ImportError as error:
+        raise NotHere(f"this needs torch, which cannot be imported: {error}") from error
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise NotHere("torch finds no GPU; --device cpu measures without one")
+    return torch, Engine(options.engine)
+
+
+def measure(engine: Engine, options, contenders: dict[str, Callable[[], None]], mode: str = "cpu") -> dict:
+    """The first contender is the baseline, and runs twice, which gives the noise floor."""
+    protocol = {"mode": mode, "rounds": options.rounds, "samples": options.samples, "seed": options.seed}
+    with Session(engine, protocol, -1) as session:
+        for index, (name, call) in enumerate(contenders.items()):
+            session.add_call(name, call)
+            if index == 0:
+                session.add_call(name, call, twin=True)
+        return session.run()
+
+
+def table(rows: list[Row]) -> str:
+    """Each contender beside the baseline of its row."""
+    lines = []
+    for row in rows:
+        analysis = row.result["analysis"]
+        summaries = {each["name"]: each for each in analysis["contenders"]}
+        baseline = analysis["contenders"][0]["name"]
+        lines.append(f"{row.title}: {baseline} {row.unit_of(summaries[baseline]['seconds'])}")
+        for comparison in analysis["comparisons"]:
+            low, high = comparison["interval"]
+            speedup = f"{1 / comparison['ratio']:.3f} [{1 / high:.3f}, {1 / low:.3f}]"
+            time = row.unit_of(summaries[comparison["name"]]["seconds"])
+            lines.append(f"  {comparison['name']} {time}, {speedup} times as fast: {comparison['verdict']}")
+        floor = analysis["noise_floor"]
+        if floor and not floor["fit"]:
+            lines.append(f"  unfit to measure: {floor['fitness']}")
+    return "\n".join(lines)
+
+
+def report(engine: Engine, options, rows: list[Row]) -> None:
+    print(table(rows))
+    if options.json:
+        with Session(engine, {}, -1) as session:
+            head = {"environment": session.environment()}
+        lines = [head, *({"title": row.title, "result": row.result} for row in rows)]
+        Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines))
