@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   add_pack(app, status);
   add_selection(app, status);
   add_evidence(app, status);
+  add_report(app, status);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());

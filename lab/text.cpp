@@ -60,6 +60,20 @@ std::string Table::text() const {
   return text;
 }
 
+std::string Table::markdown() const {
+  std::string text, rule;
+  for (const Column& column : columns_) {
+    text += fmt::format("| {} ", column.title);
+    rule += column.align == Align::right ? "|---:" : "|---";
+  }
+  text += fmt::format("|\n{}|\n", rule);
+  for (const auto& row : rows_) {
+    for (const std::string& cell : row) text += fmt::format("| {} ", cell);
+    text += "|\n";
+  }
+  return text;
+}
+
 std::string duration_text(double seconds) {
   const Unit unit = unit_for(seconds);
   return fmt::format("{} {}", three_digits(seconds / unit.seconds), unit.name);

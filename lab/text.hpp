@@ -18,7 +18,8 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   void add(std::vector<std::string> cells);
-  std::string text() const;  // one line per row, each ending in a newline
+  std::string text() const;      // one line per row, each ending in a newline
+  std::string markdown() const;  // the same as a table of Markdown
 
  private:
   std::vector<Column> columns_;

@@ -16,6 +16,7 @@ void add_info(CLI::App& app, int& status);
 void add_explain(CLI::App& app, int& status);
 void add_pack(CLI::App& app, int& status);
 void add_selection(CLI::App& app, int& status);
+void add_report(CLI::App& app, int& status);
 void add_evidence(CLI::App& app, int& status);
 
 }  // namespace attune::lab

@@ -14,6 +14,12 @@ TEST(Text, TableAlignsItsColumns) {
   EXPECT_EQ(table.text(), "name     us\na       1.5\nlonger  120\nbare\n");
 }
 
+TEST(Text, TableAsMarkdown) {
+  Table table({{"name"}, {"us", Table::Align::right}});
+  table.add({"a", "1.5"});
+  EXPECT_EQ(table.markdown(), "| name | us |\n|---|---:|\n| a | 1.5 |\n");
+}
+
 TEST(Text, DurationsHaveThreeDigitsAndAUnit) {
   EXPECT_EQ(duration_text(1.234e-6), "1.23 us");
   EXPECT_EQ(duration_text(12.34e-6), "12.3 us");

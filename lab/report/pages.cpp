@@ -1,0 +1,224 @@
+#include "lab/report/pages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/error.hpp"
+#include "core/problem.hpp"
+#include "jit/paths.hpp"
+#include "lab/evidence/record.hpp"
+#include "lab/evidence/run_stamps.hpp"
+#include "lab/report/bars.hpp"
+#include "lab/report/speed_text.hpp"
+#include "lab/report/svg_chart.hpp"
+#include "lab/sets.hpp"
+
+namespace attune::lab {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view begin_marker = "<!-- attune report: begin -->\n";
+constexpr std::string_view end_marker = "<!-- attune report: end -->";
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be read", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// What each problem runs today on a typical card of an architecture.
+class Today {
+ public:
+  const RunStamps& on(const std::string& arch, const std::vector<std::string>& problems) {
+    const auto known = stamps_.find(arch);
+    if (known != stamps_.end()) return known->second;
+    const auto& devices = gpu::typical_devices();
+    const auto device = std::ranges::find_if(devices, [&](const auto& typical) { return typical.arch() == arch; });
+    if (device == devices.end()) return stamps_[arch];
+    return stamps_[arch] =
+               stamps_of_problems(problems, "", context_, static_cast<int>(std::distance(devices.begin(), device)));
+  }
+
+ private:
+  static attune_options one_thread() {
+    attune_options options{};
+    options.struct_size = sizeof options;
+    options.threads = 1;
+    return options;
+  }
+  Context context_{one_thread(), std::make_unique<gpu::Runtime>(gpu::typical_devices())};
+  std::map<std::string, RunStamps> stamps_;
+};
+
+bool is_fresh(const SpeedRow& row, const json& record, const RunStamps& today) {
+  const auto now = today.subjects.find(row.problem);
+  if (row.subjects.empty() || now == today.subjects.end() || now->second != row.subjects) return false;
+  return std::ranges::all_of(row.subjects, [&](const std::string& subject) {
+    return freshness(record, subject, today.stamps.at(subject)) == Freshness::fresh;
+  });
+}
+
+std::string sources_text(const FreshRows& fresh) {
+  std::set<std::string> lines;
+  for (const FiledRecord* source : fresh.sources) {
+    const json& environment = source->record.at("environment");
+    const auto fact = [&](const char* name) { return environment.value(name, std::string("?")); };
+    lines.insert(fmt::format("- `evidence/{}`: {}, {}, driver {}, torch {}\n", source->file,
+                             source->record.at("created").get<std::string>().substr(0, 10), fact("card"),
+                             fact("driver"), fact("torch")));
+  }
+  std::string text;
+  for (const std::string& line : lines) text += line;
+  return text;
+}
+
+std::string generated_part(const FreshRows& fresh, const std::string& chart_file, const std::string& chart_alt) {
+  if (fresh.rows.empty()) return "No measurement speaks for the kernels of today.\n";
+  std::string text = fmt::format("![{}]({})\n\n### Bars\n\n{}\n", chart_alt, chart_file,
+                                 bars_table(compare_with_bars(fresh.rows, bars())).markdown());
+  text += fmt::format(
+      "### Every problem\n\nover: time(peer) / time(Attune) inside rounds, with its interval; above 1 Attune is "
+      "faster. "
+      "recorded: cuDNN's time of the\nrun by the ratio that was recorded for the problem.\n\n{}\n",
+      speed_table(fresh.rows).markdown());
+  if (!fresh.stale.empty()) {
+    text += "Not shown, because the kernels have changed since they were measured:\n\n";
+    for (const std::string& problem : fresh.stale) text += fmt::format("- `{}`\n", problem);
+    text += "\n";
+  }
+  return text + "Records, with every sample:\n\n" + sources_text(fresh);
+}
+
+ChartSeries& series_named(ChartPanel& panel, const std::string& name, bool dashed) {
+  for (ChartSeries& series : panel.series)
+    if (series.name == name) return series;
+  panel.series.push_back({name, dashed, std::vector<std::optional<ChartPoint>>(panel.labels.size())});
+  return panel.series.back();
+}
+
+// One panel over the lengths of the rows that `covers` says yes to; `figure` makes a value of seconds.
+template <typename Covers, typename Figure>
+ChartPanel panel_of(const std::string& title, const std::vector<SpeedRow>& rows, Covers&& covers, Figure&& figure) {
+  std::map<int64_t, const SpeedRow*> by_length;
+  for (const SpeedRow& row : rows)
+    if (const Problem problem = parse_problem(row.problem); covers(problem)) by_length[problem.seq_q] = &row;
+  ChartPanel panel;
+  panel.title = title;
+  for (const auto& [length, row] : by_length) panel.labels.push_back(std::to_string(length));
+  size_t at = 0;
+  for (const auto& [length, row] : by_length) {
+    const auto point = [&](double seconds, double lower, double upper) {
+      const auto [low, high] = std::minmax({figure(*row, lower), figure(*row, upper)});
+      return ChartPoint{figure(*row, seconds), low, high};
+    };
+    const Summary& ours = row->ours;
+    series_named(panel, "Attune", false).points[at] = point(ours.seconds, ours.interval.lower, ours.interval.upper);
+    for (const Against& peer : row->peers)
+      series_named(panel, peer.derived ? peer.peer + " (recorded)" : peer.peer, peer.derived).points[at] =
+          point(peer.seconds, peer.seconds, peer.seconds);
+    ++at;
+  }
+  return panel;
+}
+
+bool is_causal(const Problem& problem) { return problem.causal != Causal::none; }
+
+Chart performance_chart(const std::vector<SpeedRow>& rows) {
+  Chart chart{"Forward, bf16, 16384 tokens, 2048 channels", "sequence length", "TFLOP/s", 2, {}};
+  for (const int64_t dim : {64, 128, 256})
+    for (const bool causal : {false, true})
+      chart.panels.push_back(panel_of(
+          fmt::format("head dimension {}, {}", dim, causal ? "causal" : "full"), rows,
+          [&](const Problem& p) {
+            return p.dtype == Dtype::bf16 && p.dim_qk == dim && p.batch * p.seq_q == 16384 && is_causal(p) == causal;
+          },
+          [](const SpeedRow& row, double seconds) { return row.flops / seconds / 1e12; }));
+  return chart;
+}
+
+Chart latency_chart(const std::vector<SpeedRow>& rows) {
+  Chart chart{"Forward, f16, one sequence, 8 heads of 64", "sequence length", "microseconds", 2, {}};
+  for (const bool causal : {false, true})
+    chart.panels.push_back(panel_of(
+        causal ? "causal" : "full", rows,
+        [&](const Problem& p) { return p.batch == 1 && p.heads_q == 8 && p.dim_qk == 64 && is_causal(p) == causal; },
+        [](const SpeedRow&, double seconds) { return seconds * 1e6; }));
+  return chart;
+}
+
+struct Page {
+  const char *name, *set, *alt;
+  Chart (*chart)(const std::vector<SpeedRow>&);
+};
+constexpr Page pages[] = {
+    {"performance", "prefill", "TFLOP/s over sequence length, Attune and its peers", performance_chart},
+    {"latency", "latency", "microseconds over sequence length, Attune and its peers", latency_chart},
+};
+
+}  // namespace
+
+std::vector<FiledRecord> speed_records_in(const std::string& folder) {
+  std::vector<FiledRecord> records;
+  for (const std::string& path : jit::matches(folder + "/*.json")) {
+    json record = load_record(path);
+    if (record.at("kind") == "speed") records.push_back({path.substr(path.rfind('/') + 1), std::move(record)});
+  }
+  std::ranges::stable_sort(records, {},
+                           [](const FiledRecord& filed) { return filed.record.at("created").get<std::string>(); });
+  return records;
+}
+
+FreshRows fresh_rows(const std::vector<FiledRecord>& records, const std::vector<std::string>& problems) {
+  std::map<std::string, std::pair<SpeedRow, const FiledRecord*>> newest;
+  for (const FiledRecord& filed : records)
+    for (SpeedRow& row : speed_rows(filed.record))
+      if (std::ranges::find(problems, row.problem) != problems.end()) {
+        const std::string problem = row.problem;
+        newest[problem] = {std::move(row), &filed};
+      }
+  std::vector<std::string> measured;
+  for (const std::string& problem : problems)
+    if (newest.contains(problem)) measured.push_back(problem);
+  FreshRows fresh;
+  Today today;
+  for (const std::string& problem : measured) {
+    auto& [row, filed] = newest[problem];
+    const std::string arch = filed->record.at("environment").value("architecture", std::string());
+    if (is_fresh(row, filed->record, today.on(arch, measured))) {
+      fresh.rows.push_back(std::move(row));
+      fresh.sources.push_back(filed);
+    } else {
+      fresh.stale.push_back(problem);
+    }
+  }
+  return fresh;
+}
+
+std::string with_generated(const std::string& page, const std::string& generated, const std::string& name) {
+  const size_t begin = page.find(begin_marker), end = page.find(end_marker);
+  if (begin == std::string::npos || end == std::string::npos || end < begin)
+    fail(ATTUNE_INVALID_ARGUMENT, "{}: needs a line '{}' and, after it, one '{}'", name,
+         begin_marker.substr(0, begin_marker.size() - 1), end_marker);
+  return page.substr(0, begin + begin_marker.size()) + generated + page.substr(end);
+}
+
+std::map<std::string, std::string> make_pages(const std::string& docs_folder, const std::string& evidence_folder) {
+  const std::vector<FiledRecord> records = speed_records_in(evidence_folder);
+  std::map<std::string, std::string> files;
+  for (const Page& page : pages) {
+    const FreshRows fresh = fresh_rows(records, find_set(page.set).problems);
+    const std::string name = fmt::format("{}.md", page.name), chart = fmt::format("{}.svg", page.name);
+    files[name] = with_generated(read(docs_folder + "/" + name), generated_part(fresh, chart, page.alt), name);
+    if (!fresh.rows.empty()) files[chart] = svg_of(page.chart(fresh.rows));
+  }
+  return files;
+}
+
+}  // namespace attune::lab

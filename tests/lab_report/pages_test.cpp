@@ -1,0 +1,144 @@
+// Pages made of evidence: what is shown, what is left out, and that the committed ones are what the records give.
+#include "lab/report/pages.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.hpp"
+#include "lab/evidence/run_stamps.hpp"
+#include "lab/report/svg_chart.hpp"
+#include "lab/sets.hpp"
+#include "records.hpp"
+#include "tests/jit/toy.hpp"
+#include "tests/support/paths.hpp"
+#include "tests/support/shell.hpp"
+
+namespace attune::lab {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr const char* llama = "fwd b1 h32/32 q2048 k2048 d128 bf16 causal-br";
+constexpr const char* tiny = "fwd b1 h8/8 q128 k128 d64 f16";
+
+std::string contents_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Chart, HasAPathForEverySeriesAndNoneForWhatWasNotMeasured) {
+  Chart chart{"a < b", "length", "us", 2, {}};
+  chart.panels.push_back({"full",
+                          {"128", "512"},
+                          {{"Attune", false, {ChartPoint{4, 3.9, 4.1}, ChartPoint{8, 8, 8}}},
+                           {"fa3 (recorded)", true, {ChartPoint{7, 7, 7}, std::nullopt}},
+                           {"flash", false, {std::nullopt, std::nullopt}}}});
+  const std::string svg = svg_of(chart);
+  EXPECT_THAT(svg, HasSubstr("a &lt; b"));
+  EXPECT_THAT(svg, HasSubstr("stroke-dasharray"));
+  size_t paths = 0;
+  for (size_t at = svg.find("<path"); at != std::string::npos; at = svg.find("<path", at + 1)) ++paths;
+  EXPECT_EQ(paths, 2u);
+  EXPECT_EQ(svg, svg_of(chart));
+  EXPECT_NO_THROW(svg_of({"empty", "", "", 1, {{"nothing", {}, {}}}}));
+}
+
+TEST(Pages, OnlyWhatIsBetweenTheMarkersChanges) {
+  const std::string page = "# Mine\n<!-- attune report: begin -->\nold\n<!-- attune report: end -->\nmine too\n";
+  EXPECT_EQ(with_generated(page, "new\n", "a.md"),
+            "# Mine\n<!-- attune report: begin -->\nnew\n<!-- attune report: end -->\nmine too\n");
+  EXPECT_THAT([] { with_generated("no markers", "", "a.md"); },
+              testing::ThrowsMessage<Error>(HasSubstr("a.md: needs")));
+}
+
+class FreshPages : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT_NVRTC(); }
+
+  // Of both problems, as the code of today would run them on an H200.
+  json record(const std::string& created, double seconds) {
+    attune_options options{};
+    options.struct_size = sizeof options;
+    options.threads = 1;
+    const auto& devices = gpu::typical_devices();
+    const auto hopper = std::ranges::find_if(devices, [](const auto& device) { return device.arch() == "sm_90a"; });
+    Context context(options, std::make_unique<gpu::Runtime>(devices));
+    const RunStamps run =
+        stamps_of_problems({llama, tiny}, "", context, static_cast<int>(std::distance(devices.begin(), hopper)));
+    std::vector<SpeedResult> results;
+    for (const char* problem : {llama, tiny}) {
+      results.push_back(steady_result(problem, {{"attune", seconds}, {"cudnn", 1.5 * seconds}}));
+      results.back().subjects = run.subjects.at(problem);
+      results.back().recorded["fa3"] = {1.2, 1.1, 1.3};
+    }
+    return speed_record(results, {{"architecture", "sm_90a"}, {"card", "NVIDIA H200"}, {"torch", "2.11"}}, run.stamps,
+                        created);
+  }
+
+  void file(const json& given) { save_record(given, (directory.path() / "evidence").string()); }
+  std::map<std::string, std::string> pages() {
+    return make_pages(test::repo() + "/docs", (directory.path() / "evidence").string());
+  }
+
+  const test::TemporaryDirectory directory;
+};
+
+TEST_F(FreshPages, ShowTheNewestRowOfAProblem) {
+  file(record("2026-11-15T12:00:00Z", 4e-4));
+  file(record("2026-11-16T12:00:00Z", 3e-4));
+  const auto files = pages();
+  EXPECT_THAT(files.at("performance.md"), HasSubstr("300.0 [300.0, 300.0]"));
+  EXPECT_THAT(files.at("performance.md"), Not(HasSubstr("400.0 [400.0, 400.0]")));
+  EXPECT_THAT(files.at("performance.md"), HasSubstr("| llama7b, bf16 | 1 | 1.250 [1.250, 1.250] | 1.05 | 1.15 |"));
+  EXPECT_THAT(files.at("performance.md"), HasSubstr("2026-11-16, NVIDIA H200"));
+  EXPECT_THAT(files.at("latency.md"), HasSubstr(tiny));
+  EXPECT_THAT(files.at("latency.svg"), HasSubstr("fa3 (recorded)"));
+}
+
+TEST_F(FreshPages, LeaveOutWhatSpeaksOfOtherCode) {
+  json changed = record("2026-11-15T12:00:00Z", 4e-4);
+  std::vector<FiledRecord> records{{"a.json", changed}};
+  EXPECT_EQ(fresh_rows(records, {llama}).rows.size(), 1u);
+  for (json& stamp : records[0].record["stamps"]) stamp = "another";
+  FreshRows fresh = fresh_rows(records, {llama});
+  EXPECT_THAT(fresh.rows, IsEmpty());
+  EXPECT_THAT(fresh.stale, ElementsAre(llama));
+
+  records[0].record = changed;
+  records[0].record["results"][0].erase("subjects");
+  fresh = fresh_rows(records, {llama});
+  EXPECT_THAT(fresh.stale, ElementsAre(llama)) << "nothing is known of what ran";
+
+  // An older record of the right code does not come back once a newer one exists.
+  records = {{"a.json", changed}, {"b.json", changed}};
+  for (json& stamp : records[1].record["stamps"]) stamp = "another";
+  EXPECT_THAT(fresh_rows(records, {llama}).stale, ElementsAre(llama));
+}
+
+TEST(Pages, WithoutEvidenceSaySo) {
+  const test::TemporaryDirectory directory;
+  const auto files = make_pages(test::repo() + "/docs", directory.path().string());
+  EXPECT_THAT(files.at("performance.md"), HasSubstr("No measurement speaks for the kernels of today."));
+  EXPECT_FALSE(files.contains("performance.svg"));
+}
+
+// Fails after a change of a kernel, of the evidence or of the generator: `attune report` brings the pages up to date.
+TEST(Pages, AreWhatTheCommittedEvidenceGives) {
+  const std::string docs = test::repo() + "/docs", evidence = test::repo() + "/evidence";
+  if (!speed_records_in(evidence).empty()) SKIP_WITHOUT_NVRTC();
+  for (const auto& [name, text] : make_pages(docs, evidence))
+    EXPECT_EQ(contents_of(std::filesystem::path(docs) / name), text) << name;
+}
+
+}  // namespace
+}  // namespace attune::lab
