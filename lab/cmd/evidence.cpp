@@ -11,6 +11,8 @@
 #include "lab/evidence/kernel_checks.hpp"
 #include "lab/evidence/schema.hpp"
 #include "lab/progress.hpp"
+#include "lab/report/repeatability.hpp"
+#include "lab/text.hpp"
 
 namespace attune::lab {
 namespace {
@@ -45,6 +47,24 @@ int verify_files(const EvidenceOptions& options) {
   }
   if (files.empty()) fmt::print("no records in {}\n", options.folder);
   return status;
+}
+
+int compare_records(const std::vector<std::string>& files) {
+  const auto rows_of = [](const std::string& file) {
+    const nlohmann::json record = load_record(file);
+    if (record.at("kind") != "speed") fail(ATTUNE_INVALID_ARGUMENT, "{}: is no record of speed", file);
+    return speed_rows(record);
+  };
+  const Repeatability runs = compare_runs(rows_of(files[0]), rows_of(files[1]));
+  Table table({{"problem"}, {"over"}, {"first", Table::Align::right}, {"second", Table::Align::right}, {"verdicts"}});
+  for (const Repeat& repeat : runs.repeats)
+    if (repeat.first != repeat.second)
+      table.add({repeat.problem, repeat.peer, fmt::format("{:.3f}", repeat.first_ratio),
+                 fmt::format("{:.3f}", repeat.second_ratio),
+                 fmt::format("{}, then {}", name_of(repeat.first), name_of(repeat.second))});
+  fmt::print("{}{}: {} flipped between faster and slower, {} moved to or from unclear\n", table.text(),
+             counted(static_cast<int64_t>(runs.repeats.size()), "comparison"), runs.flips(), runs.moves());
+  return runs.holds() ? exit_ok : exit_failed_check;
 }
 
 int record_checks(const EvidenceOptions& options) {
@@ -93,14 +113,18 @@ void add_evidence(CLI::App& app, int& status) {
   command->footer(
       "examples:\n"
       "  attune evidence verify          does every record follow from what it holds?\n"
+      "  attune evidence compare A B     do two runs of a table come to the same verdicts?\n"
       "  attune evidence check           on a GPU: check every promised kernel, write a record\n"
       "  attune evidence status          has the code of today been checked on a GPU?");
   CLI::App* verify = command->add_subcommand("verify", "recompute every verdict from the figures it rests on");
   verify->add_option("files", options->files, "records; all of the folder if none is given");
+  CLI::App* compare = command->add_subcommand("compare", "two records of speed: does a verdict depend on the day?");
+  compare->add_option("files", options->files, "two records")->expected(2)->required();
   CLI::App* check = command->add_subcommand("check", "check every promised kernel on this GPU and write a record");
   check->add_option("--device", options->device_index, "ordinal of the GPU")->capture_default_str();
   CLI::App* fresh = command->add_subcommand("status", "which promised kernels have a check of exactly their code");
   verify->callback([options, &status] { status = verify_files(*options); });
+  compare->callback([options, &status] { status = compare_records(options->files); });
   check->callback([options, &status] { status = record_checks(*options); });
   fresh->callback([options, &status] { status = print_status(*options); });
   command->callback([command, schema] {

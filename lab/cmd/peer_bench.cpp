@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -106,6 +107,29 @@ std::vector<SpeedResult> results_of(const HostLines& lines, const RecordedRatios
   return results;
 }
 
+std::string agreement_with(const RecordedRatios& recorded, const std::vector<SpeedRow>& rows) {
+  constexpr double long_enough = 100e-6;  // below, placement decides a few per cent
+  double worst = 0;
+  std::string where;
+  int compared = 0;
+  for (const SpeedRow& row : rows) {
+    const Against* cudnn = row.find("cudnn");
+    if (cudnn == nullptr || cudnn->derived || cudnn->seconds < long_enough) continue;
+    for (const auto& [peer, speed] : recorded.measurable(row.problem)) {
+      const Against* here = row.find(peer);
+      if (here == nullptr) continue;
+      ++compared;
+      const double apart = cudnn->seconds / here->seconds / speed[0] - 1;
+      if (std::abs(apart) < std::abs(worst)) continue;
+      worst = apart;
+      where = fmt::format("{} at '{}'", peer, row.problem);
+    }
+  }
+  if (compared == 0) return "";
+  return fmt::format("recorded ratios to cudnn above 100 us: {} compared, the farthest apart by {:+.1f} %: {}",
+                     compared, 100 * worst, where);
+}
+
 std::vector<std::string> remarks_on(const HostLines& lines) {
   std::vector<std::string> remarks;
   std::vector<std::pair<std::string, int>> absent;  // the same reason once, with the number of problems
@@ -160,6 +184,8 @@ int bench_with_peers(PeerBench bench) {
     for (const BarResult& result : results) print_json(to_json(result));
   } else {
     print_text(rows, results);
+    if (const std::string agreement = agreement_with(recorded, rows); !agreement.empty())
+      fmt::print("\n{}\n", agreement);
     for (const SpeedRow& row : rows)
       if (!row.fit) fmt::print("unfit to measure: {}: {}\n", row.problem, row.noise);
   }

@@ -8,6 +8,7 @@
 #include "lab/cmd/peers.hpp"
 #include "lab/evidence/record.hpp"
 #include "lab/evidence/recorded_ratios.hpp"
+#include "lab/report/speed_rows.hpp"
 
 namespace attune::lab {
 
@@ -26,6 +27,10 @@ double predicted_seconds(const PeerBench& bench);
 
 // What the host measured, as results of a record; problems at which nothing was timed have none.
 std::vector<SpeedResult> results_of(const HostLines& lines, const RecordedRatios& recorded);
+
+// How far the ratios of peers that were measured, flash to cuDNN, lie from those recorded elsewhere: whether this
+// machine and those recordings speak of the same thing. "" where nothing can be compared.
+std::string agreement_with(const RecordedRatios& recorded, const std::vector<SpeedRow>& rows);
 
 // Who was wrong, absent, failed or disturbed, a line each.
 std::vector<std::string> remarks_on(const HostLines& lines);

@@ -17,7 +17,7 @@ std::string dtype_of(const std::string& recorded) {
   fail(ATTUNE_INVALID_ARGUMENT, "dt is '{}'; it is fp16 or bf16", recorded);
 }
 
-bool can_be_measured(const std::string& peer) { return peer.starts_with("cudnn") || peer.starts_with("sdpa"); }
+constexpr std::string_view sdpa = "sdpa_";
 
 }  // namespace
 
@@ -31,7 +31,10 @@ RecordedRatios RecordedRatios::from_file(const std::string& path) {
       const json row = json::parse(line);
       const Key key{row.at("B"), row.at("H"), row.at("S"), row.at("D"), row.at("causal"), dtype_of(row.at("dt"))};
       for (const auto& [peer, speed] : row.at("speed_vs_cudnn").items())
-        if (!can_be_measured(peer)) recorded.ratios_[key][peer] = speed.get<std::array<double, 3>>();
+        if (peer.starts_with(sdpa))
+          recorded.measurable_[key][peer.substr(sdpa.size())] = speed;
+        else if (!peer.starts_with("cudnn"))
+          recorded.ratios_[key][peer] = speed;
     } catch (const std::exception& error) {
       fail(ATTUNE_INVALID_ARGUMENT, "{}, line {}: not a recorded ratio: {}", path, number, error.what());
     }
@@ -39,12 +42,12 @@ RecordedRatios RecordedRatios::from_file(const std::string& path) {
   return recorded;
 }
 
-std::map<std::string, std::array<double, 3>> RecordedRatios::of(const std::string& problem) const {
+RecordedRatios::Speeds RecordedRatios::found(const Ratios& ratios, const std::string& problem) {
   const Problem p = parse_problem(problem);
   if (p.seq_q != p.seq_k || p.heads_q != p.heads_kv || p.dim_qk != p.dim_v) return {};
-  const auto found =
-      ratios_.find({p.batch, p.heads_q, p.seq_q, p.dim_qk, p.causal != Causal::none, std::string(name_of(p.dtype))});
-  return found == ratios_.end() ? std::map<std::string, std::array<double, 3>>{} : found->second;
+  const auto row =
+      ratios.find({p.batch, p.heads_q, p.seq_q, p.dim_qk, p.causal != Causal::none, std::string(name_of(p.dtype))});
+  return row == ratios.end() ? Speeds{} : row->second;
 }
 
 }  // namespace attune::lab

@@ -15,12 +15,18 @@ class RecordedRatios {
   // Throws ATTUNE_INVALID_ARGUMENT naming the line that is no recorded ratio.
   static RecordedRatios from_file(const std::string& path);
 
-  // Peers of the recording that are no SDPA backend of torch (those can be measured), with their speed over cuDNN's.
-  std::map<std::string, std::array<double, 3>> of(const std::string& problem) const;
+  // Speeds over cuDNN's: of the peers that need not be here, and of SDPA's backends, which are and can be compared
+  // (named as peers are: "flash").
+  using Speeds = std::map<std::string, std::array<double, 3>>;
+  Speeds of(const std::string& problem) const { return found(ratios_, problem); }
+  Speeds measurable(const std::string& problem) const { return found(measurable_, problem); }
 
  private:
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, std::string>;  // B, H, S, D, causal, dtype
-  std::map<Key, std::map<std::string, std::array<double, 3>>> ratios_;
+  using Ratios = std::map<Key, Speeds>;
+  static Speeds found(const Ratios& ratios, const std::string& problem);
+
+  Ratios ratios_, measurable_;
 };
 
 }  // namespace attune::lab

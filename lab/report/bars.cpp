@@ -102,18 +102,19 @@ std::string missing_for(const Bar& bar, const std::vector<const SpeedRow*>& rows
 // What fell short, "" if nothing did.
 std::string shortfall(const BarResult& result) {
   const Bar& bar = result.bar;
+  std::string why;
   const std::optional<double> of_mean = bar.tensor_share ? bar.tensor_share : bar.mean;
   if (of_mean && !stats::reaches(result.mean->estimate, result.mean->interval.lower, *of_mean))
-    return fmt::format("{:.3f} [{:.3f}, {:.3f}] does not reach {:.2f}", result.mean->estimate,
-                       result.mean->interval.lower, result.mean->interval.upper, *of_mean);
-  if (!bar.floor) return "";
-  for (const SpeedRow* row : result.rows) {
-    const Against& fastest = *row->fastest();
-    if (!stats::reaches(fastest.estimate, fastest.interval.lower, *bar.floor))
-      return fmt::format("{:.3f} [{:.3f}, {:.3f}] against {} at '{}' is below the floor of {:.2f}", fastest.estimate,
-                         fastest.interval.lower, fastest.interval.upper, fastest.peer, row->problem, *bar.floor);
-  }
-  return "";
+    why = fmt::format("{:.3f} [{:.3f}, {:.3f}] does not reach {:.2f}", result.mean->estimate,
+                      result.mean->interval.lower, result.mean->interval.upper, *of_mean);
+  if (!bar.floor) return why;
+  const auto below = std::ranges::count_if(result.rows, [&](const SpeedRow* row) {
+    return !stats::reaches(row->fastest()->estimate, row->fastest()->interval.lower, *bar.floor);
+  });
+  if (below > 0)
+    why += fmt::format("{}{} of {} rows below the floor of {:.2f}, the lowest '{}' against {}", why.empty() ? "" : "; ",
+                       below, result.rows.size(), *bar.floor, result.lowest->problem, result.lowest->fastest()->peer);
+  return why;
 }
 
 BarResult compare_with(const Bar& bar, const std::vector<SpeedRow>& rows) {

@@ -52,16 +52,21 @@ std::vector<std::string> names_of(const Chart& chart) {
   return names;
 }
 
-class PanelWriter {
- public:
-  PanelWriter(const ChartPanel& panel, const std::vector<std::string>& names, double x, double y)
-      : panel_(panel), names_(names), x_(x), y_(y) {
-    double largest = 0;
+// Every panel gets the same scale, so that they can be compared.
+double largest_of(const Chart& chart) {
+  double largest = 0;
+  for (const ChartPanel& panel : chart.panels)
     for (const ChartSeries& series : panel.series)
       for (const auto& point : series.points)
         if (point) largest = std::max(largest, point->upper);
-    step_ = tick_step(largest > 0 ? largest : 1);
-    highest_ = step_ * std::ceil((largest > 0 ? largest : 1) / step_);
+  return largest > 0 ? largest : 1;
+}
+
+class PanelWriter {
+ public:
+  PanelWriter(const ChartPanel& panel, const std::vector<std::string>& names, double x, double y, double largest)
+      : panel_(panel), names_(names), x_(x), y_(y), step_(tick_step(largest)) {
+    highest_ = step_ * std::ceil(largest / step_);
   }
 
   std::string write(const Chart& chart) const {
@@ -115,13 +120,14 @@ class PanelWriter {
   const ChartPanel& panel_;
   const std::vector<std::string>& names_;
   double x_, y_;
-  double step_ = 1, highest_ = 1;
+  double step_, highest_ = 1;
 };
 
 }  // namespace
 
 std::string svg_of(const Chart& chart) {
   const std::vector<std::string> names = names_of(chart);
+  const double largest = largest_of(chart);
   const auto rows = (static_cast<int>(chart.panels.size()) + chart.columns - 1) / chart.columns;
   const double width = panel_width * chart.columns, height = head + panel_height * rows;
   std::string svg = fmt::format(
@@ -138,7 +144,7 @@ std::string svg_of(const Chart& chart) {
   }
   for (size_t i = 0; i < chart.panels.size(); ++i) {
     const auto column = static_cast<int>(i) % chart.columns, row = static_cast<int>(i) / chart.columns;
-    svg += PanelWriter(chart.panels[i], names, panel_width * column, head + panel_height * row).write(chart);
+    svg += PanelWriter(chart.panels[i], names, panel_width * column, head + panel_height * row, largest).write(chart);
   }
   return svg + "</svg>\n";
 }

@@ -93,7 +93,7 @@ TEST(Bars, OneRowBelowTheFloorIsEnoughToMiss) {
   const BarResult result = judged(rows, bar);
   EXPECT_EQ(result.state, BarState::missed);
   EXPECT_EQ(result.lowest, &rows[3]);
-  EXPECT_THAT(result.why, HasSubstr("below the floor of 1.03"));
+  EXPECT_THAT(result.why, HasSubstr("1 of 8 rows below the floor of 1.03"));
   EXPECT_GT(result.mean->estimate, 1.12);
 }
 

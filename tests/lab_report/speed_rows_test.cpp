@@ -10,6 +10,7 @@
 #include "lab/cmd/peer_bench.hpp"
 #include "lab/evidence/recorded_ratios.hpp"
 #include "lab/measure/result_json.hpp"
+#include "lab/report/repeatability.hpp"
 #include "lab/report/speed_text.hpp"
 #include "lab/sets.hpp"
 #include "records.hpp"
@@ -88,6 +89,31 @@ TEST(SpeedText, OneLinePerRowAndBar) {
   EXPECT_EQ(to_json(results[0])["state"], "incomplete");
 }
 
+TEST(Repeatability, CountsFlipsAndMoves) {
+  using enum stats::Outcome;
+  const auto rows = [](double cudnn) {
+    std::vector<SpeedResult> results;
+    for (int i = 0; i < 30; ++i)
+      results.push_back(steady_result(fmt::format("fwd b{} h1/1 q8 k8 d64 f16", i + 1),
+                                      {{"attune", 1e-4}, {"cudnn", i == 0 ? cudnn : 2e-4}}));
+    results[1].recorded["fa3"] = {1, 1, 1};
+    return speed_rows(record_of(results));
+  };
+  const auto first = rows(1.1e-4);
+  EXPECT_EQ(compare_runs(first, first).repeats.size(), 30u) << "what is derived is not measured twice";
+  EXPECT_TRUE(compare_runs(first, first).holds());
+  const Repeatability flipped = compare_runs(first, rows(0.9e-4));
+  EXPECT_EQ(flipped.flips(), 1);
+  EXPECT_FALSE(flipped.holds());
+  Repeatability moved = compare_runs(first, first);
+  moved.repeats[0].second = unclear;
+  EXPECT_EQ(moved.moves(), 1);
+  EXPECT_TRUE(moved.holds()) << "1 of 30";
+  moved.repeats[1].second = unclear;
+  EXPECT_FALSE(moved.holds()) << "2 of 30";
+  EXPECT_FALSE(compare_runs(first, {}).holds()) << "nothing was repeated";
+}
+
 class Ratios : public testing::Test {
  protected:
   RecordedRatios read(const std::string& text) {
@@ -110,6 +136,20 @@ TEST_F(Ratios, AreFoundForTheirProblemAndNoOther) {
        {"fwd b4 h16/16 q4096 k4096 d128 f16 causal-br", "fwd b4 h16/16 q4096 k4096 d128 bf16",
         "fwd b4 h16/4 q4096 k4096 d128 bf16 causal-br", "fwd b4 h16/16 q4096 k8192 d128 bf16 causal-br"})
     EXPECT_TRUE(ratios.of(other).empty()) << other;
+}
+
+TEST_F(Ratios, OfWhatIsMeasuredAreCompared) {
+  std::string one_line = line;
+  std::erase(one_line, '\n');
+  const RecordedRatios ratios = read(one_line + "\n");
+  const auto rows_with = [&](double flash, double scale) {
+    return speed_rows(record_of(
+        {steady_result(problem, {{"attune", 4e-4 * scale}, {"cudnn", 5e-4 * scale}, {"flash", flash * scale}})}));
+  };
+  EXPECT_THAT(agreement_with(ratios, rows_with(1e-3, 1)), HasSubstr("1 compared, the farthest apart by +0.0 %: flash"));
+  EXPECT_THAT(agreement_with(ratios, rows_with(1.04e-3, 1)), HasSubstr("by -3.8 %"));
+  EXPECT_EQ(agreement_with(ratios, rows_with(1e-3, 0.1)), "") << "too short to compare";
+  EXPECT_EQ(agreement_with({}, rows_with(1e-3, 1)), "");
 }
 
 TEST_F(Ratios, AFileOfSomethingElseIsRefused) {
