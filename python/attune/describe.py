@@ -114,7 +114,7 @@ def _described(desc: bytes, o4: torch.Tensor, layout: str, packed: Packed | None
     elif layout == "bhsd":
         o = o4.transpose(1, 2)
     on_cuda = o.device.type == "cuda"
-    if on_cuda and torch.cuda.is_current_stream_capturing():
+    if on_cuda and _is_capturing(o.device):
         error = AttuneError("this call was not made before, and inside a graph capture it is too late to load a kernel")
         error.status = c_api.NOT_PREPARED
         raise error
@@ -128,6 +128,11 @@ def _described(desc: bytes, o4: torch.Tensor, layout: str, packed: Packed | None
         o.device,
         o.device.index if on_cuda else -1,
     )
+
+
+def _is_capturing(device: torch.device) -> bool:
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
 
 
 def _as_bshd(name: str, tensor: torch.Tensor, layout: str, packed: Packed | None) -> torch.Tensor:

@@ -9,6 +9,7 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 
 from attune.c_api import InvalidArgument, Unsupported
+from attune.calls import run
 from attune.functional import attention
 
 
@@ -139,7 +140,8 @@ def _aten_flash_attention(
     if return_debug_mask:
         raise Unsupported("return_debug_mask is True; there is no such mask")
     causal = "bottom-right" if is_causal else None  # of this operator, unlike of SDPA
-    out, lse = attention(query, key, value, scale=scale, causal=causal, return_lse=True, layout="bhsd")
+    # run() and not attention(): gradients are the business of torch's own formula above this.
+    out, lse = run(query, key, value, "bhsd", scale, causal, return_lse=True)
     random_state = query.new_zeros((2,), dtype=torch.uint64)
     unused = query.new_zeros((), dtype=torch.uint64)
     return out, lse, None, None, query.shape[2], key.shape[2], random_state, unused, query.new_empty((0,))

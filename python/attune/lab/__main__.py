@@ -1,10 +1,10 @@
-"""python3 -m attune.lab [llama | host]"""
+"""python3 -m attune.lab [host | llama | masked]"""
 
 import sys
 
-from attune.lab import command, host, llama
+from attune.lab import command, host, llama, masked
 
-OTHERS = {"llama": llama, "host": host}
+OTHERS = {"host": host, "llama": llama, "masked": masked}
 _name = sys.argv[1] if len(sys.argv) > 1 else ""
 if _name in OTHERS:
     other = OTHERS[_name]

@@ -22,7 +22,16 @@ class Row:
     unit_of: Callable[[float], str]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def make_parser(doc: str, remarks: str) -> argparse.ArgumentParser:
+    """`doc`: "COMMAND LINE: what it does", the first line of a module."""
+    program, description = doc.split(": ", 1)
+    example = f"{program} --engine build/libattune_lab_engine.so --library build/libattune.so"
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=description,
+        epilog=f"{remarks}\n\nexample:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--engine", required=True, help="libattune_lab_engine.so")
     parser.add_argument("--library", help="libattune.so (default: the one that attune finds)")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 or cpu (default: %(default)s)")
@@ -30,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, default=4, help="of each contender and round (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of data and order (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="for every sample: one object per line")
+    return parser
 
 
 def start(options):

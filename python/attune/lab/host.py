@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from attune.lab.call_rounds import Row, add_options, measure, report, start
+from attune.lab.call_rounds import Row, make_parser, measure, report, start
 
 CALLS = 100  # per sample, so that the step from C to Python weighs nothing
 
-_EXAMPLE = """\
-The problem is so small that the GPU is always done before the CPU: the time is that of the call.
-
-example:
-  python3 -m attune.lab host --engine build/libattune_lab_engine.so --library build/libattune.so
-"""
-
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="python3 -m attune.lab host",
-        description=__doc__.split(": ", 1)[1],
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    return make_parser(
+        __doc__, "The problem is so small that the GPU is always done before the CPU: the time is that of the call."
     )
-    add_options(p)
-    return p
 
 
 def run(options) -> int:

@@ -5,28 +5,15 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from attune.lab.call_rounds import Row, add_options, measure, report, start
+from attune.lab.call_rounds import Row, make_parser, measure, report, start
 from attune.lab.errors import LabError, NotHere
 
 # bf16 models of a few layers agree this well whatever computes their attention; another mask or scale does not.
 MOST_DIFFERENCE = 0.03  # relative RMS of the logits
 
-_EXAMPLE = """\
-Times a whole prefill, and generate(), by the wall clock. The logits are compared first.
-
-example:
-  python3 -m attune.lab llama --engine build/libattune_lab_engine.so --library build/libattune.so
-"""
-
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        prog="python3 -m attune.lab llama",
-        description=__doc__.split(": ", 1)[1],
-        epilog=_EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(p)
+    p = make_parser(__doc__, "Times a whole prefill, and generate(), by the wall clock. The logits are compared first.")
     p.add_argument("--lengths", default="2048,8192", help="tokens of the prefills (default: %(default)s)")
     p.add_argument("--new-tokens", type=int, default=64, help="that generate() makes (default: %(default)s)")
     p.add_argument("--prompt", type=int, default=512, help="tokens before them (default: %(default)s)")

@@ -48,6 +48,13 @@ def test_llama_compares_and_times():
     assert result.stdout.count("  attune ") == 2
 
 
+def test_masked_compares_times_and_names_the_kernel():
+    result = lab("masked", "--shape", "1,2,32,64")
+    assert (result.returncode, result.stderr) == (0, "")
+    for title in ("boolean mask (row, key)", "float bias (row, key)"):
+        assert f"{title}: kernel: " in result.stdout and f"{title}: torch SDPA " in result.stdout
+
+
 def test_without_a_gpu_it_says_so():
     import torch
 

@@ -124,3 +124,7 @@ def test_torchs_registry_of_flash_implementations():
     attune.register_flash_impl()
     assert "attune" in torch.nn.attention.list_flash_attention_impls()
     assert torch.nn.attention.current_flash_attention_impl() is None
+    torch.nn.attention.activate_flash_attention_impl("attune")
+    assert torch.nn.attention.current_flash_attention_impl() == "attune"
+    torch.nn.attention.restore_flash_attention_impl()
+    assert torch.nn.attention.current_flash_attention_impl() is None
