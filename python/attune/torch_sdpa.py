@@ -21,6 +21,8 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, s
         raise Unsupported(f"dropout_p is {dropout_p}; it must be 0: there is no dropout yet")
     if is_causal and attn_mask is not None:
         raise InvalidArgument("attn_mask is given beside is_causal=True; one of them must be left out")
+    if torch.is_autocast_enabled(query.device.type):
+        query, key, value, attn_mask = autocast(query, key, value, attn_mask)
     if is_compiling() or (not enable_gqa and query.size(1) != key.size(1)):
         return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     try:
@@ -29,6 +31,17 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, s
         if _is_plain(query, key, value):
             raise
     return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+
+
+def autocast(*tensors):
+    """As torch.autocast casts the inputs of SDPA."""
+    dtype = torch.get_autocast_dtype(tensors[0].device.type)
+    return [
+        tensor.to(dtype)
+        if tensor is not None and tensor.is_floating_point() and tensor.dtype != torch.float64
+        else tensor
+        for tensor in tensors
+    ]
 
 
 def _sdpa(query, key, value, mask, is_causal, scale):

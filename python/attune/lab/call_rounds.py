@@ -55,6 +55,12 @@ def start(options):
     return torch, Engine(options.engine)
 
 
+def gpu_index(device: str) -> int:
+    """-1 for the CPU."""
+    kind, _, index = device.partition(":")
+    return -1 if kind == "cpu" else int(index or 0)
+
+
 def measure(engine: Engine, options, contenders: dict[str, Callable[[], None]], mode: str = "cpu") -> dict:
     """The first contender is the baseline, and runs twice, which gives the noise floor."""
     protocol = {"mode": mode, "rounds": options.rounds, "samples": options.samples, "seed": options.seed}
@@ -88,7 +94,7 @@ def table(rows: list[Row]) -> str:
 def report(engine: Engine, options, rows: list[Row]) -> None:
     print(table(rows))
     if options.json:
-        with Session(engine, {}, -1) as session:
+        with Session(engine, {}, gpu_index(options.device)) as session:
             head = {"environment": session.environment()}
         lines = [head, *({"title": row.title, "result": row.result} for row in rows)]
         Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -143,6 +143,16 @@ def test_numpy_arrays_come_back_as_numpy_arrays():
     assert isinstance(packed, np.ndarray) and packed.shape == (66, 4, 32)
 
 
+def test_jax_arrays_come_back_as_jax_arrays(monkeypatch):
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    q, k, v = jax.random.normal(jax.random.key(1), (3, 2, 33, 4, 32))
+    out = attune.attention(q, k, v, causal="top-left")
+    assert isinstance(out, jax.Array) and out.devices() == q.devices()
+    tensors = [torch.from_dlpack(x) for x in (q, k, v, out)]
+    assert complaint(tensors[3], truth(*tensors[:3], causal="top-left")) == ""
+
+
 def test_a_parameter_is_a_tensor(device):
     q, k, v = tensors(device)
     weight = torch.nn.Parameter(q, requires_grad=False)

@@ -81,6 +81,18 @@ def test_a_last_dimension_that_is_not_contiguous(device):
     torch.testing.assert_close(attune.sdpa(q, k, v), TORCHS(q, k, v), rtol=0, atol=1e-5)
 
 
+def test_autocast(device):
+    q, k, v = (heads_first(2, 4, 33, 32, device=device) for _ in range(3))
+    bias = torch.randn(33, 33, device=device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        expected = TORCHS(q, k.bfloat16(), v, bias)
+        got = attune.sdpa(q, k.bfloat16(), v, bias)
+        compiled = torch.compile(attune.sdpa, fullgraph=True, backend="aot_eager")(q, k.bfloat16(), v, bias)
+    assert got.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+    assert torch.equal(compiled, got)
+
+
 def test_refusals():
     q, k, v = (heads_first(1, 2, 5, 8) for _ in range(3))
     with pytest.raises(attune.InvalidArgument, match="attn_mask is given beside is_causal=True"):
