@@ -170,8 +170,9 @@ std::vector<FiledRecord> speed_records_in(const std::string& folder) {
     json record = load_record(path);
     if (record.at("kind") == "speed") records.push_back({path.substr(path.rfind('/') + 1), std::move(record)});
   }
-  std::ranges::stable_sort(records, {},
-                           [](const FiledRecord& filed) { return filed.record.at("created").get<std::string>(); });
+  std::ranges::sort(records, {}, [](const FiledRecord& filed) {
+    return std::pair(filed.record.at("created").get<std::string>(), filed.file);
+  });
   return records;
 }
 
