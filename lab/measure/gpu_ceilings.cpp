@@ -160,36 +160,47 @@ ReadProbe read_probe(CudaGpu& gpu, size_t wanted_bytes, int passes) {
           static_cast<double>(bytes) * passes};
 }
 
-Ceiling read_ceiling(CudaGpu& gpu, const char* name, const char* about, size_t bytes, int passes) {
-  ReadProbe probe = read_probe(gpu, bytes, passes);
-  return ceiling_of({name, about, "GB/s"}, std::move(probe.contender),
-                    [&](double seconds) { return probe.bytes / seconds / 1e9; });
+// One probe that cannot be compiled or fails leaves the others.
+template <typename Measure>
+Ceiling or_absent(const CeilingName& name, Measure&& measure) {
+  try {
+    return measure();
+  } catch (const Error& error) {
+    return absent(name, error.what());
+  }
+}
+
+Ceiling read_ceiling(CudaGpu& gpu, const CeilingName& name, size_t bytes, int passes) {
+  return or_absent(name, [&] {
+    ReadProbe probe = read_probe(gpu, bytes, passes);
+    return ceiling_of(name, std::move(probe.contender), [&](double seconds) { return probe.bytes / seconds / 1e9; });
+  });
 }
 
 Ceiling exp2_ceiling(CudaGpu& gpu) {
-  const uint32_t blocks = probe_exp2::blocks_per_sm * sm_count(gpu);
-  const double results = double{probe_exp2::chains} * exp2_rounds * probe_exp2::threads * probe_exp2::blocks_per_sm;
-  auto contender =
-      graph_contender(std::make_unique<ProbeGraph>(gpu, exp2_unit(), blocks, sizeof(float),
-                                                   [](DevicePointer memory) {
-                                                     return bytes_of_params(probe_exp2::Params{
-                                                         std::bit_cast<float*>(memory), exp2_rounds, 0.25f});
-                                                   }),
-                      gpu);
-  Ceiling ceiling = ceiling_of({"exp2", "ex2.approx.ftz, results per clock and SM", "per clock and SM"},
-                               std::move(contender), [&](double seconds) { return results / seconds; });
-  if (ceiling.absence.empty() && ceiling.clock_hz <= 0) ceiling.absence = "the clock is not known";
-  for (double* figure : {&ceiling.value, &ceiling.lower, &ceiling.upper}) *figure /= ceiling.clock_hz;
-  return ceiling;
+  const CeilingName name{"exp2", "ex2.approx.ftz, results per clock and SM", "per clock and SM"};
+  return or_absent(name, [&] {
+    const uint32_t blocks = probe_exp2::blocks_per_sm * sm_count(gpu);
+    const double results = double{probe_exp2::chains} * exp2_rounds * probe_exp2::threads * probe_exp2::blocks_per_sm;
+    const auto fill = [](DevicePointer memory) {
+      return bytes_of_params(probe_exp2::Params{std::bit_cast<float*>(memory), exp2_rounds, 0.25f});
+    };
+    auto probe = std::make_unique<ProbeGraph>(gpu, exp2_unit(), blocks, sizeof(float), fill);
+    Ceiling ceiling =
+        ceiling_of(name, graph_contender(std::move(probe), gpu), [&](double seconds) { return results / seconds; });
+    if (ceiling.clock_hz <= 0) return absent(name, "the clock is not known");
+    for (double* figure : {&ceiling.value, &ceiling.lower, &ceiling.upper}) *figure /= ceiling.clock_hz;
+    return ceiling;
+  });
 }
 
 Ceiling launch_ceiling(CudaGpu& gpu) {
-  auto contender = graph_contender(
-      std::make_unique<ProbeGraph>(gpu, empty_unit(), sm_count(gpu), 16,
-                                   [](DevicePointer) { return bytes_of_params(probe_empty::Params{0}); }),
-      gpu);
-  return ceiling_of({"launch", "an empty kernel in a linear graph of 50", "us"}, std::move(contender),
-                    [](double seconds) { return seconds * 1e6; });
+  const CeilingName name{"launch", "an empty kernel in a linear graph of 50", "us"};
+  return or_absent(name, [&] {
+    const auto fill = [](DevicePointer) { return bytes_of_params(probe_empty::Params{0}); };
+    auto probe = std::make_unique<ProbeGraph>(gpu, empty_unit(), sm_count(gpu), 16, fill);
+    return ceiling_of(name, graph_contender(std::move(probe), gpu), [](double seconds) { return seconds * 1e6; });
+  });
 }
 
 }  // namespace
@@ -210,30 +221,28 @@ jit::Compiled compile_probe(const jit::DeviceUnit& unit, const std::string& arch
 Ceiling gpu_matmul_ceiling(CudaGpu& gpu) {
   const CeilingName name{"matmul", "wgmma m64n256k16 from shared memory, bf16, random numbers", "TFLOP/s"};
   if (gpu.properties().major != 9) return absent(name, "the probe is for Hopper's tensor cores");
-  const double flops = probe_matmul::flops_per_round * matmul_rounds * sm_count(gpu);
-  Ceiling ceiling = ceiling_of(name, matmul_probe(gpu), [&](double seconds) { return flops / seconds / 1e12; });
-  if (ceiling.clock_hz > 0)
-    ceiling.share = ceiling.value * 1e12 / (ceiling.clock_hz * sm_count(gpu) * hopper_tensor_flops);
-  return ceiling;
+  return or_absent(name, [&] {
+    const double flops = probe_matmul::flops_per_round * matmul_rounds * sm_count(gpu);
+    Ceiling ceiling = ceiling_of(name, matmul_probe(gpu), [&](double seconds) { return flops / seconds / 1e12; });
+    if (ceiling.clock_hz > 0)
+      ceiling.share = ceiling.value * 1e12 / (ceiling.clock_hz * sm_count(gpu) * hopper_tensor_flops);
+    return ceiling;
+  });
 }
 
 std::vector<Ceiling> gpu_ceilings(CudaGpu& gpu, const CeilingProgress& say) {
   std::vector<Ceiling> ceilings;
-  const auto add = [&](const char* name, auto&& measure) {
-    say(name);
-    try {
-      ceilings.push_back(measure());
-    } catch (const Error& error) {  // one probe that fails leaves the others
-      ceilings.push_back(absent({name, "", ""}, error.what()));
-    }
-  };
-  add("matmul", [&] { return gpu_matmul_ceiling(gpu); });
-  add("read", [&] {
-    return read_ceiling(gpu, "read", "memory, loads of 16 bytes", std::max(largest_read_bytes, 8 * gpu.l2_bytes()), 1);
-  });
-  add("read_l2", [&] { return read_ceiling(gpu, "read_l2", "L2, loads of 16 bytes", gpu.l2_bytes() / 3, l2_passes); });
-  add("exp2", [&] { return exp2_ceiling(gpu); });
-  add("launch", [&] { return launch_ceiling(gpu); });
+  say("matmul");
+  ceilings.push_back(gpu_matmul_ceiling(gpu));
+  say("read");
+  ceilings.push_back(read_ceiling(gpu, {"read", "memory, loads of 16 bytes", "GB/s"},
+                                  std::max(largest_read_bytes, 8 * gpu.l2_bytes()), 1));
+  say("read_l2");
+  ceilings.push_back(read_ceiling(gpu, {"read_l2", "L2, loads of 16 bytes", "GB/s"}, gpu.l2_bytes() / 3, l2_passes));
+  say("exp2");
+  ceilings.push_back(exp2_ceiling(gpu));
+  say("launch");
+  ceilings.push_back(launch_ceiling(gpu));
   return ceilings;
 }
 
