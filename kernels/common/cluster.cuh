@@ -76,6 +76,12 @@ ATTUNE_DEVICE void store_remote_async(uint32_t address, float x, uint32_t barrie
                : "memory");
 }
 
+ATTUNE_DEVICE void store_remote_async(uint32_t address, float x, float y, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(address),
+               "f"(x), "f"(y), "r"(barrier)
+               : "memory");
+}
+
 ATTUNE_DEVICE void store_remote_async_16_bytes(uint32_t address, const uint32_t (&x)[4], uint32_t barrier) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),

@@ -4,6 +4,7 @@
 #include "kernels/common/quad.cuh"
 #include "kernels/common/registers.cuh"
 #include "kernels/common/types.cuh"
+#include "kernels/common/wgmma.cuh"
 
 #ifdef __CUDACC_RTC__
 namespace attune::device {
@@ -74,6 +75,34 @@ ATTUNE_DEVICE void exponentiate(float (&s)[columns / 2], float scale_log2, const
   }
   block_sum[0] = sum[0] + sum[1];
   block_sum[1] = sum[2] + sum[3];
+}
+
+// The sum of a thread's columns of a block above which P may have left its range: 2^16 still fits beside what float32
+// sums keep, and an f16 P ends at 2^16.
+template <Dtype dtype>
+constexpr float trusted_sum = dtype == Dtype::bf16 ? 65536.f : 16384.f;
+
+// The scores of a warp's 16 rows once more, by mma.sync: wgmma needs the whole warpgroup, and a single warp asks for
+// this. The accumulators of both lie alike in registers. `q_rows` and `k_rows` are tiles of panels with the 128-byte
+// swizzle; the warp's rows begin at `row` of a tile of `tile_rows` rows.
+template <Dtype dtype, int dim, int columns>
+ATTUNE_DEVICE void score_again(float (&s)[columns / 2], const uint8_t* q_rows, int row, int tile_rows,
+                               const uint8_t* k_rows, int lane) {
+#pragma unroll
+  for (int j = 0; j < columns / 2; ++j) s[j] = 0;
+#pragma unroll 1
+  for (int step = 0; step < dim / 16; ++step) {
+    uint32_t a[4];
+    ldmatrix_x4(a, q_rows + swizzled_offset(row + lane % 16, step * 16 + lane / 16 * 8, tile_rows));
+#pragma unroll
+    for (int j = 0; j < columns / 16; ++j) {
+      uint32_t b[4];
+      ldmatrix_x4(b,
+                  k_rows + swizzled_offset(16 * j + lane / 16 * 8 + lane % 8, step * 16 + lane / 8 % 2 * 8, columns));
+      mma_16x8x16<dtype>(&s[8 * j], a, b[0], b[1]);
+      mma_16x8x16<dtype>(&s[8 * j + 4], a, b[2], b[3]);
+    }
+  }
 }
 
 // O of a tile, in wgmma registers, after the maximum moved.

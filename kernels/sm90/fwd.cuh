@@ -314,26 +314,6 @@ struct Consumer {
     }
   }
 
-  // The scores of this warp's 16 rows once more, by mma.sync: wgmma needs the whole warpgroup, and only this warp asks.
-  // The accumulators of both lie alike in registers.
-  ATTUNE_DEVICE void recompute_scores(const uint8_t* q_rows, const uint8_t* k_rows) {
-#pragma unroll
-    for (int j = 0; j < block_n / 2; ++j) s[j] = 0;
-#pragma unroll 1
-    for (int step = 0; step < k_steps; ++step) {
-      uint32_t a[4];
-      ldmatrix_x4(a, q_rows + swizzled_offset(warp * 16 + lane % 16, step * 16 + lane / 16 * 8, rows_per_warpgroup));
-#pragma unroll
-      for (int j = 0; j < block_n / 16; ++j) {
-        uint32_t b[4];
-        ldmatrix_x4(b,
-                    k_rows + swizzled_offset(16 * j + lane / 16 * 8 + lane % 8, step * 16 + lane / 8 % 2 * 8, block_n));
-        mma_16x8x16<variant.dtype>(&s[8 * j], a, b[0], b[1]);
-        mma_16x8x16<variant.dtype>(&s[8 * j + 4], a, b[2], b[3]);
-      }
-    }
-  }
-
   // One block: its scores, and PV of the block before under its softmax. The first block of a tile and masked ones are
   // careful: they find their maximum. The others keep the old one on trust, and are done again when a sum shows that it
   // was too small.
@@ -382,9 +362,10 @@ struct Consumer {
         shrink_rows(o, shrink);
       }
     } else {
-      constexpr float limit = variant.dtype == Dtype::bf16 ? 65536.f : 16384.f;
+      constexpr float limit = trusted_sum<variant.dtype>;
       if (__any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit)) {
-        recompute_scores(shared.q[q.slot][warpgroup][0], shared.k[k_slot][0]);
+        score_again<variant.dtype, dim, block_n>(s, shared.q[q.slot][warpgroup][0], warp * 16, rows_per_warpgroup,
+                                                 shared.k[k_slot][0], lane);
         if (move_max<block_n>(s, params.scale_log2, rows, shrink)) shrink_rows(o, shrink);
         exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
       }

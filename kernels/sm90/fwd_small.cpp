@@ -5,34 +5,49 @@
 
 #include "core/error.hpp"
 #include "gpu/kernel.hpp"
+#include "kernels/common/wgmma.cuh"
 #include "kernels/sm90/host.hpp"
 
 namespace attune::sm90 {
 namespace {
 
 using device::ceil_div;
+using device::divisor_of;
 using device::sm90_fwd_small::Config;
 using device::sm90_fwd_small::Params;
-using device::sm90_fwd_small::tile_rows;
+using device::sm90_fwd_small::rows_per_warpgroup;
 using device::sm90_fwd_small::Variant;
 
-// A configuration and what it costs on an H200, in microseconds: a launch, and a round of blocks, one for each group of
-// the CTA. Fitted to measured runs; see docs/notebook.md.
+// A configuration and what it costs on an H200, in microseconds: a tile whatever its length, with its share of the
+// launch, and a round of blocks, one for each key group. Fitted to measured runs; see docs/notebook.md.
 struct Candidate {
   int dim;
   Config config;
-  double launch_us, round_us;
+  double tile_us, round_us;
+  int ctas_per_sm = 1;
 };
 
 constexpr Candidate candidates[] = {
-    {64, {.key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1}, 2.9, 1.37},
-    {64, {.key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1}, 2.9, 0.85},
-    {64, {.key_groups = 2, .block_n = 64, .stages = 2, .cluster = 2}, 3.3, 0.98},
-    {128, {.key_groups = 2, .block_n = 64, .stages = 2, .cluster = 1}, 3.6, 1.25},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 1, .cluster = 1}, 2.4, 0.7},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 128, .stages = 1, .cluster = 2}, 3.3, 1.2},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1}, 2.8, 0.69},
+    {64, {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1}, 3.75, 1.04},
+    {64, {.row_groups = 2, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1}, 3.5, 0.97},
+    {64, {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1, .tiles = 2}, 3.1, 1.06},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4}, 3.9, 0.69},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8}, 4.1, 0.69},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 3.35, 0.86},
+    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1}, 3.0, 0.6, 2},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4}, 4.3, 0.86},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8}, 4.5, 0.86},
 };
 
-static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[2].config>) ==
-              shared_bytes(Variant{.dim = 64}, candidates[2].config));
+static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[1].config>) ==
+              shared_bytes(Variant{.dim = 64}, candidates[1].config));
+static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[4].config>) ==
+              shared_bytes(Variant{.dim = 64}, candidates[4].config));
+static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, candidates[11].config>) ==
+              shared_bytes(Variant{.dim = 128}, candidates[11].config));
 
 Variant variant_of(const Problem& problem) {
   return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none};
@@ -44,21 +59,73 @@ std::string text_of(const Variant& variant) {
 
 std::string text_of(const Config& config) {
   return jit::Initializer()
+      .add("row_groups", config.row_groups)
       .add("key_groups", config.key_groups)
       .add("block_n", config.block_n)
       .add("stages", config.stages)
       .add("cluster", config.cluster)
+      .add("tiles", config.tiles)
       .text();
 }
 
-// CTAs run in waves: as many at once as there are SMs.
+// Heads of a group whose rows share a tile: all of them or one, whichever fills tiles better.
+int64_t pack_of(const Problem& problem) {
+  const int64_t group = problem.group();
+  const bool divides = rows_per_warpgroup % group == 0;
+  const int64_t packed = ceil_div<int64_t>(problem.seq_q * group, rows_per_warpgroup) * problem.heads_kv;
+  const int64_t apart = ceil_div<int64_t>(problem.seq_q, rows_per_warpgroup) * problem.heads_q;
+  return divides && packed < apart ? group : 1;
+}
+
+// How the tiles of a problem are shared out.
+struct Layout {
+  int64_t pack, tiles_m, ctas_m, pairs;  // pairs of batch and (packed) head
+
+  Layout(const Problem& problem, const Config& config)
+      : pack(pack_of(problem)),
+        tiles_m(ceil_div<int64_t>(problem.seq_q * pack, tile_rows(config))),
+        ctas_m(ceil_div<int64_t>(tiles_m, config.tiles)),
+        pairs(problem.batch * problem.heads_q / pack) {}
+};
+
+// Blocks that the rows of a tile see.
+int64_t blocks_of(const Problem& problem, const Config& config, const Layout& layout, int64_t tile) {
+  int64_t keys = keys_in_use(problem);
+  if (problem.causal != Causal::none) {
+    const int64_t last = std::min(((tile + 1) * tile_rows(config) - 1) / layout.pack + 1, problem.seq_q);
+    keys = std::clamp<int64_t>(last + diagonal_of(problem), 0, keys);
+  }
+  return ceil_div<int64_t>(keys, config.block_n);
+}
+
+bool takes(const Problem& problem, const Config& config, const gpu::DeviceProperties& device) {
+  if (!legal(variant_of(problem), config, device.smem_per_block_bytes)) return false;
+  const Layout layout(problem, config);
+  if (config.tiles > 1 && (problem.causal == Causal::none || layout.tiles_m < 2)) return false;
+  return config.stages > 1 ||
+         blocks_of(problem, config, layout, layout.tiles_m - 1) <= int64_t{config.key_groups} * config.cluster;
+}
+
+// CTAs run in waves, the longest tiles in the first. Two on an SM take turns at what one leaves idle.
 double predicted_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
+  constexpr double slower_beside_another = 1.4;
   const Config& config = candidate.config;
-  const int64_t tiles = ceil_div<int64_t>(problem.seq_q, tile_rows) * problem.heads_q * problem.batch;
-  const int64_t waves = ceil_div<int64_t>(tiles * config.cluster, device.sm_count);
-  const int64_t blocks = ceil_div<int64_t>(keys_in_use(problem), config.block_n);
-  const int64_t rounds = ceil_div<int64_t>(blocks, int64_t{config.key_groups} * config.cluster);
-  return static_cast<double>(waves) * (candidate.launch_us + static_cast<double>(rounds) * candidate.round_us);
+  const Layout layout(problem, config);
+  const int64_t per_sm = candidate.ctas_per_sm;
+  const auto rounds = [&](int64_t tile) {
+    return static_cast<double>(
+        ceil_div<int64_t>(blocks_of(problem, config, layout, tile), int64_t{config.key_groups} * config.cluster));
+  };
+  const int64_t ctas = layout.ctas_m * layout.pairs * config.cluster;
+  const int64_t per_wave = per_sm * device.sm_count / config.cluster * config.cluster;
+  const bool crowded = per_sm > 1 && ctas > device.sm_count;
+  double us = 0;
+  for (int64_t first = 0; first < ctas; first += per_wave) {
+    const int64_t tile = layout.tiles_m - 1 - first / (layout.pairs * config.cluster);
+    const double longest = rounds(tile) + (config.tiles > 1 ? rounds(layout.tiles_m - 1 - tile) : 0);
+    us += config.tiles * candidate.tile_us + longest * candidate.round_us * (crowded ? slower_beside_another : 1);
+  }
+  return us;
 }
 
 class ForwardSmall final : public gpu::GpuKernel {
@@ -96,8 +163,7 @@ class ForwardSmall final : public gpu::GpuKernel {
   static std::vector<const Candidate*> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
     std::vector<const Candidate*> list;
     for (const Candidate& candidate : candidates)
-      if (candidate.dim == problem.dim_qk && legal(variant_of(problem), candidate.config, device.smem_per_block_bytes))
-        list.push_back(&candidate);
+      if (candidate.dim == problem.dim_qk && takes(problem, candidate.config, device)) list.push_back(&candidate);
     std::ranges::sort(list, {}, [&](const Candidate* candidate) { return predicted_us(problem, *candidate, device); });
     return list;
   }
@@ -114,18 +180,38 @@ class ForwardSmall final : public gpu::GpuKernel {
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
     unit.cluster = {static_cast<uint32_t>(config.cluster), 1, 1};
     unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, o), ATTUNE_OFFSET_FACT(Params, seq_q),
-                   ATTUNE_OFFSET_FACT(Params, scale_log2)};
+                   ATTUNE_OFFSET_FACT(Params, pack), ATTUNE_OFFSET_FACT(Params, heads_per_pack)};
     unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
 
+    const Layout layout(problem, config);
     Params params{};
     set_constants(params, problem);
-    const Maps maps = maps_of(problem, tile_rows, config.block_n);
+    params.tiles_m = static_cast<int32_t>(layout.tiles_m);
+    params.pack = divisor_of(static_cast<uint32_t>(layout.pack));
+    params.heads_per_pack = divisor_of(static_cast<uint32_t>(problem.group() / layout.pack));
+    Maps maps = maps_of(problem, tile_rows(config), config.block_n);
+    maps.q = packed_q(problem, layout.pack, tile_rows(config));
     const auto fill = [maps](Params& out, const attune_forward_args& args, const gpu::Driver& driver) {
       set_pointers(out, maps, args, driver);
     };
-    const jit::Dim3 grid = {static_cast<uint32_t>(ceil_div<int64_t>(problem.seq_q, tile_rows) * config.cluster),
-                            static_cast<uint32_t>(problem.heads_q), static_cast<uint32_t>(problem.batch)};
+    const jit::Dim3 grid = {static_cast<uint32_t>(layout.ctas_m * config.cluster),
+                            static_cast<uint32_t>(problem.heads_q / layout.pack), static_cast<uint32_t>(problem.batch)};
     return {{gpu::make_step(unit, grid, params, fill)}, 0};
+  }
+
+  // One panel of a tile: the rows of `pack` heads beside each other, position by position.
+  static gpu::TensorMapSpec packed_q(const Problem& problem, int64_t pack, int rows) {
+    const auto extent = [](int64_t x) { return static_cast<uint64_t>(x); };
+    gpu::TensorMapSpec spec;
+    spec.dims = {extent(problem.dim_qk), extent(pack), extent(problem.seq_q), extent(problem.heads_q / pack),
+                 extent(problem.batch)};
+    spec.stride_bytes = {extent(problem.q.head) * 2, extent(problem.q.row) * 2, extent(problem.q.head * pack) * 2,
+                         extent(problem.q.batch) * 2};
+    spec.box = {device::panel_columns, static_cast<uint32_t>(pack), static_cast<uint32_t>(rows / pack), 1, 1};
+    spec.rank = 5;
+    spec.dtype = problem.dtype;
+    spec.swizzle = gpu::CU_TENSOR_MAP_SWIZZLE_128B;
+    return spec;
   }
 };
 const Registration<ForwardSmall> registration;

@@ -1,29 +1,36 @@
-// Forward attention for problems too small to fill a Hopper GPU with tiles of many rows: one launch, 64 rows to a CTA,
-// and the keys of a tile split over the warpgroups of the CTA and, if that is not enough, over the CTAs of a cluster.
+// Forward attention for problems too small to fill a Hopper GPU with tiles of many rows: one launch, 64 or 128 rows to
+// a CTA, and the keys of a tile split over warpgroups of the CTA and over the CTAs of a cluster.
 //
-//   warpgroups  key_groups of them; group g takes every key_groups-th block of the CTA's share. One lane of each loads
-//   the group's own K
-//               and V blocks, all of them at once if they fit: a producer warp would cost the others their registers
-//   merge       each group leaves (max, sum, O) in the shared memory of the CTA that owns those rows, one barrier over
-//   the cluster, and
-//              each CTA joins and stores its 64 / cluster rows
+//   start       one thread sets the barriers up and asks for Q and the first K of every group at once; then each
+//               group's first warp asks for the rest of its share. Every warpgroup computes: a producer warp would cost
+//               the others their registers
+//   groups      warpgroup (r, g) takes the 64 rows of row group r and every key_groups-th block of the CTA's share
+//   join        the key groups of a row group exchange parts of O through shared memory: g ends with the columns of
+//               slice g, summed. The CTAs of a cluster do the same by stores into each other's shared memory, which
+//               arrive on a barrier, so that no CTA waits for another to be done with more than it needs: owner p ends
+//               with every second row (p & 1) and a slice of the columns (p >> 1)
 //
-// Shared memory: q, k[group][stages], v[group][stages] as panels of 64 columns with the 128-byte swizzle; part[cluster
-// * key_groups], rows padded by 32 bytes so that the eight rows of a warp's store fall into different banks.
+// With heads that share K and V, and few rows, the rows of those heads are packed into one tile: row = position * pack
+// + head of the group.
 //
-//   barrier   arrives                     count   waits
-//   q_full    loading lane + bytes        1       every warpgroup
-//   k_full    loading lane + bytes        1       the group
-//   v_full    loading lane + bytes        1       the group
-//   free      one lane per warp           4       the group's loading lane, before it fills the slot again
-//   cluster   every thread                all     before the first remote store (peers have started), and before the
-//   join
+// Shared memory: q; per key group k[stages], v[stages], as panels of 64 columns with the 128-byte swizzle, and reused
+// for the group's parts of O; what the other CTAs send.
+//
+//   barrier    arrives                    count            waits
+//   q_full     starting thread + bytes    1                every warpgroup
+//   k_full     loading lane + bytes       1                the key group
+//   v_full     loading lane + bytes       1                the key group
+//   free       one lane per warp          4 x row groups   the loading lane, before it fills the slot again
+//   received   starting thread + bytes    1                every warpgroup, before it stores
+//   cluster    every thread                                before the first remote store: the others have started
 //
 // What limits it: latency. docs/latency.md says where the time goes.
 #pragma once
 
 #include "kernels/common/cluster.cuh"
+#include "kernels/common/divisor.cuh"
 #include "kernels/common/mbarrier.cuh"
+#include "kernels/common/named_barrier.cuh"
 #include "kernels/common/quad.cuh"
 #include "kernels/common/registers.cuh"
 #include "kernels/common/softmax.cuh"
@@ -40,10 +47,12 @@ struct Variant {
 };
 
 struct Config {
-  int key_groups = 4;  // warpgroups that share the keys of a tile
-  int block_n = 64;
-  int stages = 2;   // blocks of a group in shared memory
+  int row_groups = 1;  // warpgroups with rows of their own
+  int key_groups = 2;  // warpgroups that share the keys of those rows
+  int block_n = 128;
+  int stages = 1;   // blocks of a key group in shared memory; with 1 there is never more than one
   int cluster = 1;  // CTAs that share the keys of a tile
+  int tiles = 1;    // tiles of a CTA; with 2 the longest is followed by the shortest
 };
 
 struct Params {
@@ -53,90 +62,153 @@ struct Params {
   int64_t o_batch_stride, o_row_stride, o_head_stride;
   int64_t lse_batch_stride, lse_row_stride, lse_head_stride;
   int32_t seq_q, seq_k;
-  int32_t diagonal;  // causal: row i sees keys 0 .. i + diagonal
-  int32_t group;
+  int32_t diagonal;  // causal: position i sees keys 0 .. i + diagonal
+  int32_t group;     // query heads that share a KV head
   float scale_log2;
-  int32_t reserved;
+  int32_t tiles_m;
+  Divisor pack;            // heads packed into the rows of a tile: group or 1
+  Divisor heads_per_pack;  // packs that share a KV head
 };
 
-constexpr int tile_rows = 64;
+constexpr int rows_per_warpgroup = 64;
+
+ATTUNE_SHARED_CODE int threads(Config config) { return config.row_groups * config.key_groups * 128; }
+ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.row_groups * rows_per_warpgroup; }
+
+// O of a warpgroup as units: the two rows and two columns that a thread holds of eight columns.
+ATTUNE_SHARED_CODE int units_per_group(Variant variant, Config config) { return variant.dim / 8 / config.key_groups; }
+// A CTA of a cluster ends with one of the two rows, and with these units.
+ATTUNE_SHARED_CODE int units_per_owner(Variant variant, Config config) {
+  return config.cluster == 1 ? units_per_group(variant, config) : 2 * units_per_group(variant, config) / config.cluster;
+}
 
 template <Variant variant, Config config>
 struct alignas(1024) SharedStorage {
   static constexpr int panels = variant.dim / panel_columns;
-  static constexpr int parts = config.cluster * config.key_groups;
-  static constexpr int owned_rows = tile_rows / config.cluster;
-  static constexpr int padded_dim = variant.dim + 8;
-
-  uint8_t q[panels][panel_bytes(tile_rows)];
-  uint8_t k[config.key_groups][config.stages][panels][panel_bytes(config.block_n)];
-  uint8_t v[config.key_groups][config.stages][panels][panel_bytes(config.block_n)];
-  float part[parts][owned_rows][padded_dim];
-  float part_max[parts][owned_rows], part_sum[parts][owned_rows];
-  Mbarrier q_full;
+  struct Group {
+    uint8_t k[config.stages][panels][panel_bytes(config.block_n)];
+    uint8_t v[config.stages][panels][panel_bytes(config.block_n)];
+  };
+  struct State {
+    float max, sum;
+  };
+  uint8_t q[panels][panel_bytes(tile_rows(config))];
+  Group group[config.key_groups];
+  float part[config.cluster - 1 + (config.cluster == 1)][units_per_owner(variant, config)]
+            [config.cluster == 1 ? 1 : threads(config)][2];
+  State part_state[config.cluster][config.cluster == 1 ? 1 : threads(config)];
+  State state[config.key_groups][tile_rows(config)];
+  Mbarrier q_full, received;
   Mbarrier k_full[config.key_groups][config.stages], v_full[config.key_groups][config.stages];
   Mbarrier free[config.key_groups][config.stages];
 };
 
-ATTUNE_SHARED_CODE int threads(Config config) { return config.key_groups * 128; }
-
 ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
-  const int tiles = (tile_rows + 2 * config.key_groups * config.stages * config.block_n) * variant.dim * 2;
-  const int parts = config.cluster * config.key_groups * (tile_rows / config.cluster) * (variant.dim + 8 + 2) * 4;
-  return round_up(tiles + parts + (1 + 3 * config.key_groups * config.stages) * 8, 1024);
+  const int slots = config.key_groups * config.stages;
+  const int tiles = (tile_rows(config) + 2 * slots * config.block_n) * variant.dim * 2;
+  const int senders = config.cluster == 1 ? 1 : threads(config);
+  const int parts = max_of(config.cluster - 1, 1) * units_per_owner(variant, config) * senders * 8;
+  const int states = (config.cluster * senders + config.key_groups * tile_rows(config)) * 8;
+  return round_up(tiles + parts + states + (2 + 3 * slots) * 8, 1024);
 }
 
 ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_bytes) {
+  // A group leaves its parts of O where its K and V were.
+  const bool parts_fit = config.key_groups == 1 || tile_rows(config) <= config.stages * config.block_n;
   return (variant.dim == 64 || variant.dim == 128) && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 &&
-         config.key_groups >= 1 && config.stages >= 2 && tile_rows % config.cluster == 0 && config.cluster <= 8 &&
-         shared_bytes(variant, config) <= shared_limit_bytes;
+         parts_fit && units_per_group(variant, config) >= 1 && units_per_owner(variant, config) >= 1 &&
+         (config.tiles == 1 || config.cluster == 1) && shared_bytes(variant, config) <= shared_limit_bytes;
 }
 
 #ifdef __CUDACC_RTC__
-
-// The blocks of this CTA: an equal share of those that its 64 rows see.
-struct Share {
-  int begin, count;
-};
-template <Variant variant, Config config>
-ATTUNE_DEVICE Share share_of(const Params& params, int m, int rank) {
-  int keys = params.seq_k;
-  if (variant.causal) keys = max_of(0, min_of(keys, min_of((m + 1) * tile_rows, params.seq_q) + params.diagonal));
-  const int blocks = ceil_div(keys, config.block_n);
-  const int begin = rank * blocks / config.cluster;
-  return {begin, (rank + 1) * blocks / config.cluster - begin};
-}
 
 template <Variant variant, Config config>
 struct Consumer {
   static constexpr int dim = variant.dim;
   static constexpr int block_n = config.block_n;
+  static constexpr int units = units_per_group(variant, config);
+  static constexpr int owned_units = units_per_owner(variant, config);
+  static constexpr int owned_rows = config.cluster == 1 ? 2 : 1;
+  using Storage = SharedStorage<variant, config>;
 
   const Params& params;
-  SharedStorage<variant, config>& shared;
-  const int group, warp, lane;
+  Storage& shared;
+  const int row_group, key_group, warp, lane;
   const bool leader;  // one lane of the warp
-  const int m, head, batch;
+  const bool loads;   // one lane of the key group
+  const int rank, head, batch;
 
+  int m = 0;
   float s[block_n / 2];
   float o[dim / 2];
   uint32_t p[block_n / 16][4];
   RowState rows;
+  Ring<config.stages> ring, pv;
+
+  // The rest of the tile: this group's slice of O, summed over the CTA, and its row state.
+  float mine[units][4];
+  float max[2], sum[2];
+
+  ATTUNE_DEVICE int thread_of_group() const { return (row_group * 4 + warp) * 32 + lane; }
+  ATTUNE_DEVICE int first_row() const { return m * tile_rows(config) + row_group * rows_per_warpgroup; }
+
+  // Keys that packed rows before `row_end` see.
+  ATTUNE_DEVICE int visible(int row_end) const {
+    if (!variant.causal) return params.seq_k;
+    const int position_end = min_of(divide(row_end - 1, params.pack) + 1, params.seq_q);
+    return max_of(0, min_of(params.seq_k, position_end + params.diagonal));
+  }
+
+  // The blocks of this CTA, an equal share of those that its rows see, and of this group: every key_groups-th of them.
+  struct Share {
+    int first, count;
+    ATTUNE_DEVICE int block(int i) const { return first + i * config.key_groups; }
+  };
+  ATTUNE_DEVICE Share share(int group) const {
+    const int blocks = ceil_div(visible((m + 1) * tile_rows(config)), block_n);
+    const int begin = rank * blocks / config.cluster, end = (rank + 1) * blocks / config.cluster;
+    return {begin + group, max_of(0, ceil_div(end - begin - group, config.key_groups))};
+  }
+
+  ATTUNE_DEVICE int kv_head() const { return divide(head, params.heads_per_pack); }
+  ATTUNE_DEVICE void load_q() {
+    if (share(0).count == 0) return;  // nobody would wait for it
+    shared.q_full.arrive_expect(sizeof shared.q);
+    for (int panel = 0; panel < Storage::panels; ++panel)
+      tma_load_5d(shared.q[panel], params.q, shared.q_full, panel * panel_columns, 0,
+                  divide(m * tile_rows(config), params.pack), head, batch, Evict::first);
+  }
+  ATTUNE_DEVICE void load_k(int group, int slot, int block) {
+    shared.k_full[group][slot].arrive_expect(sizeof shared.group[0].k[0]);
+    tma_load_5d(shared.group[group].k[slot], params.k, shared.k_full[group][slot], 0, block * block_n, 0, kv_head(),
+                batch, Evict::last);
+  }
+  ATTUNE_DEVICE void load_v(int group, int slot, int block) {
+    shared.v_full[group][slot].arrive_expect(sizeof shared.group[0].v[0]);
+    tma_load_5d(shared.group[group].v[slot], params.v, shared.v_full[group][slot], 0, block * block_n, 0, kv_head(),
+                batch, Evict::last);
+  }
+  // What the first tile needs first, by the starting thread alone.
+  ATTUNE_DEVICE void start() {
+    load_q();
+    for (int group = 0; group < config.key_groups; ++group)
+      if (const Share of = share(group); of.count > 0) load_k(group, 0, of.block(0));
+  }
 
   ATTUNE_DEVICE void issue_qk(int slot) {
-    const uint64_t a = k_major_descriptor(shared_address(shared.q)),
-                   b = k_major_descriptor(shared_address(shared.k[group][slot]));
+    const uint64_t a = k_major_descriptor(shared_address(shared.q)) + row_group * panel_bytes(rows_per_warpgroup) / 16;
+    const uint64_t b = k_major_descriptor(shared_address(shared.group[key_group].k[slot]));
 #pragma unroll
     for (int step = 0; step < dim / 16; ++step) {
       const int panel = step / 4, inside = step % 4 * 32 / 16;
-      Wgmma<block_n>::template ss<variant.dtype, Major::k>(s, a + panel * panel_bytes(tile_rows) / 16 + inside,
+      Wgmma<block_n>::template ss<variant.dtype, Major::k>(s, a + panel * panel_bytes(tile_rows(config)) / 16 + inside,
                                                            b + panel * panel_bytes(block_n) / 16 + inside, step != 0);
     }
     wgmma_commit();
   }
 
   ATTUNE_DEVICE void issue_pv(int slot, bool first) {
-    const uint64_t b = mn_major_descriptor(shared_address(shared.v[group][slot]), block_n);
+    const uint64_t b = mn_major_descriptor(shared_address(shared.group[key_group].v[slot]), block_n);
 #pragma unroll
     for (int step = 0; step < block_n / 16; ++step)
       Wgmma<dim>::template rs<variant.dtype, Major::mn>(o, p[step], b + step * 16 * panel_row_bytes / 16,
@@ -144,166 +216,389 @@ struct Consumer {
     wgmma_commit();
   }
 
+  // Keys that every row of the warpgroup sees.
+  ATTUNE_DEVICE int every_row_sees() const { return visible(first_row() + 1); }
+
+  // Hides what some row of the warpgroup does not see.
   ATTUNE_DEVICE void mask(int block) {
-    const int row = m * tile_rows + warp * 16 + lane / 4, start = block * block_n;
-    const int first = variant.causal ? min_of(params.seq_k, row + params.diagonal + 1) : params.seq_k;
-    const int second = variant.causal ? min_of(params.seq_k, row + params.diagonal + 9) : params.seq_k;
-    mask_columns<block_n>(s, {first - start, second - start}, lane);
-  }
-
-  ATTUNE_DEVICE void load(int slot, int block) {
-    const int row = block * block_n, kv_head = head / params.group;
-    shared.k_full[group][slot].arrive_expect(sizeof shared.k[0][0]);
-    tma_load_5d(shared.k[group][slot], params.k, shared.k_full[group][slot], 0, row, 0, kv_head, batch, Evict::last);
-    shared.v_full[group][slot].arrive_expect(sizeof shared.v[0][0]);
-    tma_load_5d(shared.v[group][slot], params.v, shared.v_full[group][slot], 0, row, 0, kv_head, batch, Evict::last);
-  }
-
-  // Scores and softmax of one block, PV of the block before under it. The first PV multiplies zeros and is overwritten.
-  ATTUNE_DEVICE void run(Share share) {
-    const int count = max_of(0, ceil_div(share.count - group, config.key_groups));  // of this group
-    const auto block_at = [&](int i) { return share.begin + group + i * config.key_groups; };
-    const bool loads = warp == 0 && leader;
-    if (loads) {
-      if (group == 0 && count > 0) {
-        shared.q_full.arrive_expect(sizeof shared.q);
-        tma_load_5d(shared.q, params.q, shared.q_full, 0, m * tile_rows, 0, head, batch, Evict::first);
-      }
-      for (int i = 0; i < min_of(count, config.stages); ++i) load(i, block_at(i));
-    }
-    __syncwarp();  // wgmma needs whole warps
-    const int every_row_sees =
-        variant.causal ? max_of(0, min_of(params.seq_k, m * tile_rows + params.diagonal + 1)) : params.seq_k;
+    const int start = block * block_n;
+    if (start + block_n <= every_row_sees()) return;
+    int limit[2] = {params.seq_k - start, params.seq_k - start};
+    if (variant.causal) {
 #pragma unroll
-    for (int j = 0; j < dim / 2; ++j) o[j] = 0;
-    if (count == 0) return;
+      for (int i = 0; i < 2; ++i)
+        limit[i] = min_of(params.seq_k,
+                          divide(first_row() + warp * 16 + lane / 4 + 8 * i, params.pack) + params.diagonal + 1) -
+                   start;
+    }
+    mask_columns<block_n>(s, limit, lane);
+  }
+
+  // Scores are there; P takes their place. Says whether, and by how much, earlier results must shrink.
+  ATTUNE_DEVICE bool careful_softmax(int block, float (&shrink)[2], float (&block_sum)[2]) {
+    mask(block);
+    const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
+    exponentiate<block_n, true>(s, params.scale_log2, rows, block_sum);
+    return moved;
+  }
+
+  // One block at most: nothing to overlap.
+  ATTUNE_DEVICE void attend_once(const Share& share, uint32_t q_parity) {
+    shared.k_full[key_group][0].wait(ring.parity, "k_full");
+    shared.q_full.wait(q_parity, "q_full");
+    wgmma_fence();
+    issue_qk(0);
+    wgmma_wait<0>();
+    pin(s);
+    float shrink[2];
+    careful_softmax(share.block(0), shrink, rows.sum);
+    pack_rows<variant.dtype, block_n>(p, s);
+    shared.v_full[key_group][0].wait(ring.parity, "v_full");
+    wgmma_fence();
+    issue_pv(0, true);
+    wgmma_wait<0>();
+    pin(o);
+    ring.advance();
+  }
+
+  // Fills a slot that everybody is done with. With slots to spare, the one before the last: other warps may not have
+  // come as far as this one.
+  ATTUNE_DEVICE void refill(const Share& share, int i) {
+    constexpr int lag = config.stages > 3 ? 2 : 1;
+    if (const int next = i - lag + config.stages; loads && i >= lag && next < share.count) {
+      Ring<config.stages> done = pv;  // of block i - 1
+      if (lag == 2) done.retreat();
+      shared.free[key_group][done.slot].wait(done.parity, "free");
+      load_k(key_group, done.slot, share.block(next));
+      load_v(key_group, done.slot, share.block(next));
+    }
+    __syncwarp();
+  }
+
+  // Scores and softmax of block i of the share, PV of the block before under it. The first PV multiplies zeros and is
+  // overwritten. The first block and masked ones are careful, the others trust their maximum (see sm90/fwd).
+  template <bool careful>
+  ATTUNE_DEVICE void step(const Share& share, int i) {
+    const int slot = ring.slot;
+    shared.k_full[key_group][slot].wait(ring.parity, "k_full");
+    wgmma_fence();
+    issue_qk(slot);
+    issue_pv(pv.slot, i <= 1);
+    wgmma_wait<1>();
+    pin(s);
+    float shrink[2] = {1, 1}, block_sum[2];
+    bool moved = false;
+    if constexpr (careful)
+      moved = careful_softmax(share.block(i), shrink, block_sum);
+    else
+      exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
+    pin(s);
+    // Here, not where PV is issued: the branch keeps the assembler from hoisting the next wait above the exponentials.
+    shared.v_full[key_group][slot].wait(ring.parity, "v_full");
+    wgmma_wait<0>();
+    pin(o);
+    if (i > 0) {
+      if (leader) shared.free[key_group][pv.slot].arrive();
+      refill(share, i);
+      pv.advance();
+    }
+    constexpr float limit = trusted_sum<variant.dtype>;
+    if (!careful && __any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit)) {
+      score_again<variant.dtype, dim, block_n>(s, shared.q[0], row_group * rows_per_warpgroup + warp * 16,
+                                               tile_rows(config), shared.group[key_group].k[slot][0], lane);
+      moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
+      exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
+    }
+    if (moved) shrink_rows(o, shrink);
+    rows.sum[0] += block_sum[0];
+    rows.sum[1] += block_sum[1];
+    pack_rows<variant.dtype, block_n>(p, s);
+    pin(o);
+    ring.advance();
+  }
+
+  ATTUNE_DEVICE void attend(const Share& share, uint32_t q_parity) {
 #pragma unroll
     for (int j = 0; j < block_n / 16; ++j)
 #pragma unroll
       for (int r = 0; r < 4; ++r) p[j][r] = 0;
-    Ring<config.stages> ring, pv;
-    shared.q_full.wait(0, "q_full");
+    shared.q_full.wait(q_parity, "q_full");
+    const int unmasked = ceil_div(every_row_sees() / block_n - share.first, config.key_groups);  // of the share
     int i = 0;
     do {
-      shared.k_full[group][ring.slot].wait(ring.parity, "k_full");
-      wgmma_fence();
-      issue_qk(ring.slot);
-      issue_pv(pv.slot, i <= 1);
-      wgmma_wait<1>();
-      pin(s);
-      if ((block_at(i) + 1) * block_n > every_row_sees) mask(block_at(i));
-      float shrink[2] = {1, 1};
-      const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
-      float block_sum[2];
-      exponentiate<block_n, true>(s, params.scale_log2, rows, block_sum);
-      rows.sum[0] += block_sum[0];
-      rows.sum[1] += block_sum[1];
-      pin(s);
-      // Here, not where PV is issued: the branch keeps the assembler from hoisting the next wait above the
-      // exponentials.
-      shared.v_full[group][ring.slot].wait(ring.parity, "v_full");
-      wgmma_wait<0>();
-      pin(o);
-      if (i > 0) {
-        if (leader) shared.free[group][pv.slot].arrive();
-        const int next = i - 1 + config.stages;
-        if (loads && next < count) {
-          shared.free[group][pv.slot].wait(pv.parity, "free");
-          load(pv.slot, block_at(next));
-        }
-        __syncwarp();
-        pv.advance();
-        if (moved) shrink_rows(o, shrink);
-      }
-      pack_rows<variant.dtype, block_n>(p, s);
-      pin(o);
-      ring.advance();
-    } while (++i < count);
+      if (i > 0 && i < unmasked)
+        step<false>(share, i);
+      else
+        step<true>(share, i);
+    } while (++i < share.count);
     wgmma_fence();
-    issue_pv(pv.slot, count == 1);
+    issue_pv(pv.slot, share.count == 1);
     wgmma_wait<0>();
     pin(o);
+    if (leader) shared.free[key_group][pv.slot].arrive();
+    pv.advance();
   }
 
-  // Leaves this group's part with the CTAs that own its rows.
-  ATTUNE_DEVICE void leave_part(int rank) {
-    const int part = rank * config.key_groups + group;
+  // O and the state of the rows of this tile, over the keys of this group. The starting thread has seen to the first
+  // loads of the first tile.
+  ATTUNE_DEVICE void run_tile(bool started, uint32_t q_parity) {
+    const Share share = this->share(key_group);
+    if (loads) {
+      if (!started && key_group == 0) load_q();
+      Ring<config.stages> fill = ring;
+      for (int i = 0; i < min_of(share.count, config.stages); ++i, fill.advance()) {
+        if (!started || i > 0) load_k(key_group, fill.slot, share.block(i));
+        load_v(key_group, fill.slot, share.block(i));
+      }
+    }
+    __syncwarp();  // wgmma needs whole warps
+    rows = {};
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = warp * 16 + 8 * i + lane / 4;
-      const int owner = (warp * 16 + 8 * i) / shared.owned_rows, local = row % shared.owned_rows;
-      const uint32_t to = remote_address(&shared.part[part][local][lane % 4 * 2], owner);
+    for (int j = 0; j < dim / 2; ++j) o[j] = 0;
+    if (share.count == 0) return;
+    if constexpr (config.stages == 1)
+      attend_once(share, q_parity);
+    else
+      attend(share, q_parity);
+  }
+
+  // How much of a part counts: it is relative to its own maximum.
+  ATTUNE_DEVICE float weight(float part_max, float top) const {
+    return part_max == minus_infinity ? 0.f : exp2_approx((part_max - top) * params.scale_log2);
+  }
+
+  // Sums O over the key groups; this group ends with its slice of the columns.
+  ATTUNE_DEVICE void join_groups() {
+    max[0] = rows.max[0], max[1] = rows.max[1];
+    sum[0] = quad_sum(rows.sum[0]), sum[1] = quad_sum(rows.sum[1]);
 #pragma unroll
-      for (int j = 0; j < dim / 8; ++j) store_remote(to + j * 32, o[4 * j + 2 * i], o[4 * j + 2 * i + 1]);
-      const float sum = quad_sum(rows.sum[i]);
-      if (lane % 4 == 0) {
-        store_remote(remote_address(&shared.part_max[part][local], owner), rows.max[i]);
-        store_remote(remote_address(&shared.part_sum[part][local], owner), sum);
+    for (int u = 0; u < units; ++u)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        mine[u][c] = o[4 * u + c];
+#pragma unroll
+        for (int g = 1; g < config.key_groups; ++g)
+          if (g == key_group) mine[u][c] = o[4 * (g * units + u) + c];
+      }
+    if constexpr (config.key_groups > 1) {
+      constexpr int group_threads = config.row_groups * 128;
+      using Parts = float[config.key_groups][units][group_threads][4];
+      const int thread = thread_of_group(), row = row_group * rows_per_warpgroup + warp * 16 + lane / 4;
+      auto& out = *reinterpret_cast<Parts*>(&shared.group[key_group]);
+      if (config.row_groups > 1) __syncthreads();  // the other row groups are done with K and V
+#pragma unroll
+      for (int g = 0; g < config.key_groups; ++g)
+        if (g != key_group)
+#pragma unroll
+          for (int u = 0; u < units; ++u)
+            *reinterpret_cast<float4*>(out[g][u][thread]) =
+                make_float4(o[4 * (g * units + u)], o[4 * (g * units + u) + 1], o[4 * (g * units + u) + 2],
+                            o[4 * (g * units + u) + 3]);
+      if (lane % 4 == 0)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) shared.state[key_group][row + 8 * i] = {max[i], sum[i]};
+      barrier_sync(1 + row_group, config.key_groups * 128);
+
+      typename Storage::State state[config.key_groups][2];
+      float top[2] = {max[0], max[1]};
+#pragma unroll
+      for (int g = 0; g < config.key_groups; ++g)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          state[g][i] = shared.state[g][row + 8 * i];
+          top[i] = fmaxf(top[i], state[g][i].max);
+        }
+      const float keep[2] = {weight(max[0], top[0]), weight(max[1], top[1])};
+      sum[0] = sum[1] = 0;
+#pragma unroll
+      for (int u = 0; u < units; ++u)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) mine[u][c] *= keep[c / 2];
+#pragma unroll
+      for (int g = 0; g < config.key_groups; ++g) {
+        const float w[2] = {weight(state[g][0].max, top[0]), weight(state[g][1].max, top[1])};
+        sum[0] += w[0] * state[g][0].sum;
+        sum[1] += w[1] * state[g][1].sum;
+        if (g == key_group) continue;
+        const auto& in = *reinterpret_cast<const Parts*>(&shared.group[g]);
+#pragma unroll
+        for (int u = 0; u < units; ++u) {
+          const float4 x = *reinterpret_cast<const float4*>(in[key_group][u][thread]);
+          mine[u][0] += w[0] * x.x;
+          mine[u][1] += w[0] * x.y;
+          mine[u][2] += w[1] * x.z;
+          mine[u][3] += w[1] * x.w;
+        }
+      }
+      max[0] = top[0], max[1] = top[1];
+    }
+  }
+
+  // Sends the other CTAs of the cluster what they own.
+  ATTUNE_DEVICE void send_parts() {
+#pragma unroll
+    for (int owner = 0; owner < config.cluster; ++owner) {
+      const int i = owner % 2, first = owner / 2 * owned_units, from = rank - (rank > owner);
+      if (owner != rank) {
+        const uint32_t barrier = remote_address(&shared.received, owner);
+#pragma unroll
+        for (int u = 0; u < owned_units; ++u)
+          store_remote_async(remote_address(shared.part[from][u][threadIdx.x], owner), mine[first + u][2 * i],
+                             mine[first + u][2 * i + 1], barrier);
+        store_remote_async(remote_address(&shared.part_state[from][threadIdx.x], owner), max[i], sum[i], barrier);
+      }
+    }
+  }
+
+  // What this CTA owns, over all keys.
+  struct Owned {
+    float x[owned_rows][owned_units][2];
+    float max[owned_rows], sum[owned_rows];
+    int first_unit;
+  };
+  // By value: a choice between places would keep them in memory.
+  static ATTUNE_DEVICE float of_row(const float (&x)[2], bool second) {
+    const float a = x[0], b = x[1];
+    return second ? b : a;
+  }
+  ATTUNE_DEVICE Owned join_cluster() {
+    Owned owned;
+    owned.first_unit = rank / 2 * owned_units;
+    if constexpr (config.cluster == 1) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        owned.max[i] = max[i], owned.sum[i] = sum[i];
+#pragma unroll
+        for (int u = 0; u < units; ++u) owned.x[i][u][0] = mine[u][2 * i], owned.x[i][u][1] = mine[u][2 * i + 1];
+      }
+    } else {
+      const bool odd = rank & 1;
+      const float own_max = of_row(max, odd), own_sum = of_row(sum, odd);
+      float top = own_max;
+#pragma unroll
+      for (int u = 0; u < owned_units; ++u)
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          float x = 0;
+#pragma unroll
+          for (int h = 0; h < config.cluster / 2; ++h) {
+            const float of_owner = of_row({mine[h * owned_units + u][c], mine[h * owned_units + u][2 + c]}, odd);
+            x = h == rank / 2 ? of_owner : x;
+          }
+          owned.x[0][u][c] = x;
+        }
+      shared.received.wait(0, "received");
+#pragma unroll
+      for (int from = 0; from < config.cluster - 1; ++from) top = fmaxf(top, shared.part_state[from][threadIdx.x].max);
+      const float keep = weight(own_max, top);
+      owned.max[0] = top;
+      owned.sum[0] = keep * own_sum;
+#pragma unroll
+      for (int u = 0; u < owned_units; ++u) owned.x[0][u][0] *= keep, owned.x[0][u][1] *= keep;
+#pragma unroll
+      for (int from = 0; from < config.cluster - 1; ++from) {
+        const auto state = shared.part_state[from][threadIdx.x];
+        const float w = weight(state.max, top);
+        owned.sum[0] += w * state.sum;
+#pragma unroll
+        for (int u = 0; u < owned_units; ++u)
+#pragma unroll
+          for (int c = 0; c < 2; ++c) owned.x[0][u][c] += w * shared.part[from][u][threadIdx.x][c];
+      }
+    }
+    return owned;
+  }
+
+  ATTUNE_DEVICE void store(const Owned& owned) {
+#pragma unroll
+    for (int i = 0; i < owned_rows; ++i) {
+      const int local = warp * 16 + lane / 4 + 8 * (config.cluster == 1 ? i : rank & 1);
+      const int row = first_row() + local, position = divide(row, params.pack);
+      const int of_pack = row - position * static_cast<int>(params.pack.value);
+      const int q_head = head * static_cast<int>(params.pack.value) + of_pack;
+      const bool inside = position < params.seq_q;
+      const bool empty = owned.sum[i] == 0.f;
+      const float inverse = empty ? 0.f : reciprocal_approx(owned.sum[i]);
+      auto* out = static_cast<uint16_t*>(params.o) + batch * params.o_batch_stride + q_head * params.o_head_stride +
+                  position * params.o_row_stride + (key_group * units + owned.first_unit) * 8;
+      uint32_t packed[owned_units];
+#pragma unroll
+      for (int u = 0; u < owned_units; ++u)
+        packed[u] = pack<variant.dtype>(owned.x[i][u][0] * inverse, owned.x[i][u][1] * inverse);
+      if constexpr (owned_units % 4 == 0) {
+#pragma unroll
+        for (int u = 0; u < owned_units; u += 4) {
+          uint32_t x[4] = {packed[u], packed[u + 1], packed[u + 2], packed[u + 3]};
+          quad_transpose(x, lane);
+          if (inside) store_16_bytes(out + (u + lane % 4) * 8, x);
+        }
+      } else {
+#pragma unroll
+        for (int u = 0; u < owned_units; ++u)
+          if (inside) *reinterpret_cast<uint32_t*>(out + u * 8 + lane % 4 * 2) = packed[u];
+      }
+      if (inside && params.lse != nullptr && key_group == 0 && owned.first_unit == 0 && lane % 4 == 0) {
+        constexpr float ln2 = 0.693147180559945f;
+        params
+            .lse[batch * params.lse_batch_stride + q_head * params.lse_head_stride + position * params.lse_row_stride] =
+            empty ? minus_infinity : (owned.max[i] * params.scale_log2 + log2_approx(owned.sum[i])) * ln2;
       }
     }
   }
 };
 
-// Joins the parts of this CTA's rows: four columns of a row to a thread.
-template <Variant variant, Config config>
-ATTUNE_DEVICE void join_and_store(const Params& params, const SharedStorage<variant, config>& shared, int m, int rank,
-                                  int head, int batch) {
-  constexpr int per_row = variant.dim / 4, parts = SharedStorage<variant, config>::parts;
-  for (int i = threadIdx.x; i < shared.owned_rows * per_row; i += config.key_groups * 128) {
-    const int local = i / per_row, column = i % per_row * 4, row = m * tile_rows + rank * shared.owned_rows + local;
-    if (row >= params.seq_q) break;
-    float top = minus_infinity;
-#pragma unroll
-    for (int part = 0; part < parts; ++part) top = fmaxf(top, shared.part_max[part][local]);
-    float sum = 0, x[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int part = 0; part < parts; ++part) {
-      const float max = shared.part_max[part][local];
-      const float weight = max == minus_infinity ? 0.f : exp2_approx((max - top) * params.scale_log2);
-      const float* o = &shared.part[part][local][column];
-      sum += weight * shared.part_sum[part][local];
-#pragma unroll
-      for (int c = 0; c < 4; ++c) x[c] += weight * o[c];
-    }
-    const bool empty = sum == 0.f;
-    const float inverse = empty ? 0.f : reciprocal_approx(sum);
-    auto* out = static_cast<uint16_t*>(params.o) + batch * params.o_batch_stride + head * params.o_head_stride +
-                row * params.o_row_stride + column;
-    store_8_bytes(out, pack<variant.dtype>(x[0] * inverse, x[1] * inverse),
-                  pack<variant.dtype>(x[2] * inverse, x[3] * inverse));
-    if (column == 0 && params.lse != nullptr) {
-      constexpr float ln2 = 0.693147180559945f;
-      params.lse[batch * params.lse_batch_stride + head * params.lse_head_stride + row * params.lse_row_stride] =
-          empty ? minus_infinity : (top * params.scale_log2 + log2_approx(sum)) * ln2;
-    }
-  }
-}
-
 template <Variant variant, Config config>
 ATTUNE_DEVICE void run(const Params& params) {
   extern __shared__ uint8_t dynamic_shared[];
   auto& shared = *reinterpret_cast<SharedStorage<variant, config>*>(dynamic_shared);
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  const int rank = config.cluster == 1 ? 0 : blockIdx.x % config.cluster, m = blockIdx.x / config.cluster;
-  const int head = blockIdx.y, batch = blockIdx.z;
-  if (warp == 0 && elect_one()) {
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
+  const int rank = blockIdx.x % config.cluster, tile = blockIdx.x / config.cluster;
+  const bool leader = elect_one();
+  Consumer<variant, config> consumer{.params = params,
+                                     .shared = shared,
+                                     .row_group = group / config.key_groups,
+                                     .key_group = group % config.key_groups,
+                                     .warp = warp % 4,
+                                     .lane = lane,
+                                     .leader = leader,
+                                     .loads = group < config.key_groups && warp % 4 == 0 && leader,
+                                     .rank = rank,
+                                     .head = static_cast<int>(blockIdx.y),
+                                     .batch = static_cast<int>(blockIdx.z)};
+  consumer.m = params.tiles_m - 1 - tile;  // the longest first
+  if (warp == 0 && leader) {
     shared.q_full.init(1);
     for (int g = 0; g < config.key_groups; ++g)
       for (int i = 0; i < config.stages; ++i)
-        shared.k_full[g][i].init(1), shared.v_full[g][i].init(1), shared.free[g][i].init(4);
+        shared.k_full[g][i].init(1), shared.v_full[g][i].init(1), shared.free[g][i].init(4 * config.row_groups);
+    if (config.cluster > 1) {
+      shared.received.init(1);
+      shared.received.arrive_expect(sizeof shared.part + (config.cluster - 1) * sizeof shared.part_state[0]);
+    }
     fence_mbarrier_init();
+    grid_dependency_wait();
+    consumer.start();
   }
   __syncthreads();
+  grid_dependency_launch();
+  grid_dependency_wait();
   if (config.cluster > 1) cluster_arrive_relaxed();
-  Consumer<variant, config> consumer{params, shared, warp / 4, warp % 4, lane, elect_one(), m, head, batch};
-  consumer.run(share_of<variant, config>(params, m, rank));
-  if (config.cluster > 1) cluster_wait();
-  consumer.leave_part(rank);
-  if (config.cluster > 1)
-    cluster_sync();
-  else
+
+#pragma unroll 1
+  for (int turn = 0;;) {
+    consumer.run_tile(turn == 0, turn);
+    consumer.join_groups();
+    if constexpr (config.cluster > 1) {
+      cluster_wait();
+      consumer.send_parts();
+    }
+    consumer.store(consumer.join_cluster());
+    if (++turn == config.tiles || consumer.m == tile) return;
+    // What was written to K and V by ordinary stores is overwritten by the copy engine.
+    fence_async_shared();
     __syncthreads();
-  join_and_store<variant, config>(params, shared, m, rank, head, batch);
+    consumer.m = tile;
+  }
 }
 
 #endif

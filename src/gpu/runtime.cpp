@@ -89,10 +89,15 @@ const LoadedKernel& Runtime::load(const jit::DeviceUnit& unit, int device_index)
     modules_.push_back({module, device_index});
     LoadedKernel& kernel = entry->second;
     driver_->check(driver_->cuModuleGetFunction(&kernel.function, module, jit::entry_name), "cuModuleGetFunction");
-    if (unit.smem_bytes > 0)
+    if (unit.smem_bytes > 0) {
       driver_->check(driver_->cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                  static_cast<int>(unit.smem_bytes)),
                      "cuFuncSetAttribute(dynamic shared memory)");
+      // All of it: otherwise the driver may leave a second CTA no room beside the first.
+      driver_->check(
+          driver_->cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
+          "cuFuncSetAttribute(carveout)");
+    }
     if (unit.cluster.x * unit.cluster.y * unit.cluster.z > largest_portable_cluster)
       driver_->check(
           driver_->cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
