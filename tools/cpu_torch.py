@@ -1,5 +1,5 @@
 """Installs a torch from PyPI for tests on the CPU: python3 tools/cpu_torch.py BUILD NAME, with the packages of
-tools/torch/NAME.txt, as BUILD/torch/NAME.
+tools/torch-versions/NAME.txt, as BUILD/torch/NAME.
 
 PyPI's torch for Linux is the build for CUDA. Its CUDA libraries are packages of 2 GB, which it loads and, on a machine
 without a GPU, calls for no more than to hear that there is none. They are left out; libraries whose functions all
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REQUIREMENTS = sorted((Path(__file__).resolve().parent / "torch").glob("*.txt"))
+REQUIREMENTS = sorted((Path(__file__).resolve().parent / "torch-versions").glob("*.txt"))
 OF_CUDA = re.compile(r"(lib|__)?(cu|nv|nccl)")  # libraries and functions
 STANDIN = "libabsent.so"  # holds the functions; the loader takes a library by name, and any symbol from any library
 

@@ -63,6 +63,7 @@ def read_junit(row: Row, result: Path) -> None:
             row.skipped.append(skip.get("message") or "no reason given")
         else:
             row.passed += 1
+            row.used_gpu += case.find("properties/property[@name='gpu']") is not None  # tests/python/door/conftest.py
 
 
 def clock(seconds: float) -> str:

@@ -5,6 +5,7 @@ in the table that closes it.
 """
 
 import argparse
+import importlib.util
 import os
 import re
 import shutil
@@ -117,6 +118,9 @@ class Runner:
 
     def prebuilt(self, build: Path) -> None:
         folders = self.folders or built_folders(build)
+        if "python" in folders or not self.folders:
+            self.prebuilt_python(build)
+        folders = [folder for folder in folders if folder != "python"]
         self.gtests("cpu", build, [folder for folder in folders if not uses_gpu(folder)])
         # One after the other: a GPU is not shared, since tests look at its memory and at the clock.
         self.gtests("gpu", build, [folder for folder in folders if uses_gpu(folder)], jobs=1)
@@ -126,6 +130,15 @@ class Runner:
         self.add(
             Row("tests on the GPU", note=f"{used} of the above", failures=[] if used else ["no test ran on a GPU"])
         )
+
+    def prebuilt_python(self, build: Path) -> None:
+        """The package, with the torch of the Python that runs this."""
+        missing = [name for name in ("torch", "pytest") if importlib.util.find_spec(name) is None]
+        if missing:
+            self.add(Row("python", skipped=[f"{sys.executable} has no {' and no '.join(missing)}"]))
+        else:
+            env = {"ATTUNE_LIBRARY": str(build / "libattune.so")}
+            self.add(self.pytest("python", [TORCH_TESTS], env, Path(sys.executable)))
 
     def sanitizer(self, build: Path) -> None:
         """GPU tests under compute-sanitizer. A report that is not in the list of known ones is a failure, and so is a
@@ -215,11 +228,9 @@ class Runner:
         self.add(row)
         return row
 
-    def pytest(self, name: str, arguments: list[str | Path], env: Env = None) -> Row:
+    def pytest(self, name: str, arguments: list[str | Path], env: Env = None, python: Path = VENV_PYTHON) -> Row:
         result = LOG / f"{name.replace(' ', '-')}.xml"
-        row, complaint = self.execute(
-            name, [VENV_PYTHON, "-m", "pytest", "-q", f"--junitxml={result}", *arguments], env
-        )
+        row, complaint = self.execute(name, [python, "-m", "pytest", "-q", f"--junitxml={result}", *arguments], env)
         take_results(row, complaint, lambda: results.read_junit(row, result))
         return row
 
@@ -369,7 +380,7 @@ def main() -> int:
     options = parser.parse_args()
     prebuilt = options.prebuilt.resolve() if options.prebuilt else None
 
-    known = built_folders(prebuilt) if prebuilt else test_folders()
+    known = [*built_folders(prebuilt), "python"] if prebuilt else test_folders()
     parts = [name for name in options.names if name in PARTS and not prebuilt]
     folders = [name.removeprefix("tests/") for name in options.names if name not in parts]
     for folder in folders:

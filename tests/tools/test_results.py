@@ -49,11 +49,13 @@ def test_junit_cases_are_counted_once_each(tmp_path):
         <testcase classname="a" name="bad"><failure message="x"/></testcase>
         <testcase classname="a" name="broken"><error message="x"/></testcase>
         <testcase classname="a" name="left_out"><skipped message="no torch"/></testcase>
+        <testcase classname="a" name="fast"><properties><property name="gpu" value="used"/></properties></testcase>
         </testsuite></testsuites>"""
     )
     row = Row("python")
     results.read_junit(row, result)
-    assert (row.passed, row.failures, row.skipped) == (1, ["a.bad", "a.broken"], ["no torch"])
+    assert (row.passed, row.failures, row.skipped) == (2, ["a.bad", "a.broken"], ["no torch"])
+    assert row.used_gpu == 1
 
 
 def test_report_closes_with_the_count():

@@ -10,9 +10,10 @@ import torch
 
 
 @pytest.fixture
-def gpu():
+def gpu(record_property):
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU, and torch finds none")
+    record_property("gpu", "used")
     return torch.device("cuda")
 
 
