@@ -117,13 +117,13 @@ class Runner:
     # On a machine with a GPU, from a build made elsewhere.
 
     def prebuilt(self, build: Path) -> None:
-        folders = self.folders or built_folders(build)
-        if "python" in folders or not self.folders:
-            self.prebuilt_python(build)
-        folders = [folder for folder in folders if folder != "python"]
+        named = self.folders or [*built_folders(build), "python"]
+        folders = [folder for folder in named if folder != "python"]
         self.gtests("cpu", build, [folder for folder in folders if not uses_gpu(folder)])
         # One after the other: a GPU is not shared, since tests look at its memory and at the clock.
         self.gtests("gpu", build, [folder for folder in folders if uses_gpu(folder)], jobs=1)
+        if "python" in named:
+            self.prebuilt_python(build)
         if not self.folders:
             self.one_test("check", [build / "attune", "check", "--all"])
         used = sum(row.used_gpu for row in self.rows)

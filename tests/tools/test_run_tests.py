@@ -1,7 +1,9 @@
 """The test runner itself, on programs that pretend to be tests: whatever goes wrong must end as a failure."""
 
 import copy
+import importlib.util
 import json
+import sys
 import tomllib
 
 import pytest
@@ -79,14 +81,23 @@ def test_a_run_without_a_test_on_the_gpu_fails(runner, tmp_path):
     assert runner.rows[-1].failures == []
 
 
-def test_only_folders_with_gpu_tests_wait_for_each_other(runner, tmp_path):
+def test_only_folders_with_gpu_tests_wait_for_each_other(runner, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for folder, text in {"core": "TEST(A, B)", "gpu": "ATTUNE_REQUIRE_GPU();", "sm90": "public test::CardTest"}.items():
         (tmp_path / "tests" / folder).mkdir()
         (tmp_path / "tests" / folder / "some_test.cpp").write_text(text)
         program(tmp_path / f"tests/test_{folder}", writes(MARKED))
     program(tmp_path / "attune", "exit 0")
     runner.prebuilt(tmp_path)
-    assert [row.name for row in runner.rows] == ["cpu core", "gpu gpu", "gpu sm90", "check", "tests on the GPU"]
+    assert [row.name for row in runner.rows] == [
+        "cpu core",
+        "gpu gpu",
+        "gpu sm90",
+        "python",
+        "check",
+        "tests on the GPU",
+    ]
+    assert runner.rows[3].skipped == [f"{sys.executable} has no torch and no pytest"]
 
 
 def test_a_build_made_elsewhere_finds_its_surroundings(tmp_path, monkeypatch):
