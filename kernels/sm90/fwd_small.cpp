@@ -117,7 +117,7 @@ double predicted_us(const Problem& problem, const Candidate& candidate, const gp
         ceil_div<int64_t>(blocks_of(problem, config, layout, tile), int64_t{config.key_groups} * config.cluster));
   };
   const int64_t ctas = layout.ctas_m * layout.pairs * config.cluster;
-  const int64_t per_wave = per_sm * device.sm_count / config.cluster * config.cluster;
+  const int64_t per_wave = std::max<int64_t>(per_sm * device.sm_count / config.cluster, 1) * config.cluster;
   const bool crowded = per_sm > 1 && ctas > device.sm_count;
   double us = 0;
   for (int64_t first = 0; first < ctas; first += per_wave) {

@@ -13,7 +13,7 @@ namespace attune::lab {
 
 // The reference kernel affords every row of every problem; Ideal is made by the CPU, for a sample of large ones.
 constexpr RowPolicy cuda_rows{
-    .all_rows_flops = std::numeric_limits<double>::infinity(), .sampled_rows = 512, .all_ideal_flops = 0x1p30};
+    .all_rows_flops = std::numeric_limits<double>::infinity(), .sampled_rows = 512, .all_ideal_flops = 0x1p31};
 
 // Throw ATTUNE_NO_DEVICE where the device is absent.
 // `config`: of the forced kernel's space(), "" for the kernel's own choice.

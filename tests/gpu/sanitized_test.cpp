@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <map>
@@ -45,18 +46,26 @@ std::vector<Promise> promises_of(std::string_view kernel, const std::string& arc
 std::vector<std::string> problems_of(const Promise& promise) {
   const Problem like = parse_problem(promise.problem);
   std::vector<std::string> problems;
+  // Some configurations take short problems only.
+  const GpuKernel& kernel = find_gpu_kernel(promise.kernel);
+  const DeviceProperties device = with_few_multiprocessors(typical_device("sm_90a"));
   const auto add = [&](const char* shape, const char* words) {
-    problems.push_back(fmt::format("fwd {} d{} {}{}", shape, like.dim_qk, name_of(like.dtype), words));
+    const std::string text = fmt::format("fwd {} d{} {}{}", shape, like.dim_qk, name_of(like.dtype), words);
+    Problem problem = parse_problem(text);
+    problem.device_kind = DeviceKind::cuda;
+    if (std::ranges::count(kernel.space(problem, device), promise.unit.config) > 0) problems.push_back(text);
   };
   if (promise.kernel == "any/fwd") {
     add(like.seq_q == 1 ? "b2 h4/2 q1 k90" : "b1 h2/1 q70 k90", "");
   } else if (like.causal == Causal::none) {
     add("b1 h4/2 q300 k333", "");
     add("b2 h1/1 q65 k64", " nolse");
+    add("b1 h4/1 q10 k120", "");
   } else {
     add("b1 h4/2 q300 k200", " causal-br");
     add("b1 h2/2 q150 k333", " causal-br");
     add("b1 h2/1 q200 k333", " causal-tl");
+    add("b1 h2/1 q100 k120", " causal-br");
   }
   return problems;
 }
@@ -70,12 +79,14 @@ TEST(SanitizedProblems, AreComputedByThePromisedKernels) {
   for (const char* kernel : {"sm90/fwd", "sm90/fwd_small", "any/fwd"}) {
     const std::vector<Promise> promises = promises_of(kernel, "sm_90a");
     EXPECT_FALSE(promises.empty()) << kernel;
-    for (const Promise& promise : promises)
+    for (const Promise& promise : promises) {
+      EXPECT_FALSE(problems_of(promise).empty()) << promise.unit.config;
       for (const std::string& text : problems_of(promise)) {
         const Recipe recipe = recipe_for(promise, parse_problem(text), typical_device("sm_90a"));
         ASSERT_EQ(recipe.steps.size(), 1u) << text;
         EXPECT_EQ(source_of(recipe.steps[0].unit), source_of(promise.unit)) << text;
       }
+    }
   }
 }
 
