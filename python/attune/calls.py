@@ -16,7 +16,6 @@ _ARGS_BYTES = struct.calcsize("@2I14Q")
 _MOST_SIGNATURES = 1 << 14  # then all are forgotten: growing sequences make a new one with every call
 
 _known: dict[tuple, Described] = {}
-_empty_strided, _empty = torch.empty_strided, torch.empty
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
@@ -39,13 +38,13 @@ def run(
             _known.clear()
         _known[signature] = known
 
-    desc, out_shape, out_strides, lse_shape, workspace_bytes, dtype, device, cuda_index = known
+    desc, out_shape, out_strides, lse_shape, lse_strides, workspace_bytes, cuda_index = known
     if out is None:
-        out = _empty_strided(out_shape, out_strides, dtype=dtype, device=device)
-    lse = None if lse_shape is None else _empty(lse_shape, dtype=torch.float32, device=device)
+        out = q.new_empty_strided(out_shape, out_strides)  # the quickest of torch's ways to memory
+    lse = None if lse_shape is None else q.new_empty_strided(lse_shape, lse_strides, dtype=torch.float32)
     workspace = 0
     if workspace_bytes:
-        kept = _empty(workspace_bytes + c_api.WORKSPACE_ALIGNMENT, dtype=torch.uint8, device=device)
+        kept = q.new_empty_strided((workspace_bytes + c_api.WORKSPACE_ALIGNMENT,), (1,), dtype=torch.uint8)
         workspace = -(-kept.data_ptr() // c_api.WORKSPACE_ALIGNMENT) * c_api.WORKSPACE_ALIGNMENT
     args = _pack_args(
         _ARGS_BYTES, 0, q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(),

@@ -34,9 +34,8 @@ class Described(NamedTuple):
     out_shape: tuple
     out_strides: tuple
     lse_shape: tuple | None
+    lse_strides: tuple
     workspace_bytes: int
-    dtype: torch.dtype
-    device: torch.device
     cuda_index: int  # -1 on the CPU
 
 
@@ -123,9 +122,8 @@ def _described(desc: bytes, o4: torch.Tensor, layout: str, packed: Packed | None
         tuple(o.shape),
         o.stride(),
         lse_shape if return_lse else None,
+        (heads * rows, rows, 1)[-len(lse_shape) :],
         library().workspace_bytes(desc),
-        o.dtype,
-        o.device,
         o.device.index if on_cuda else -1,
     )
 

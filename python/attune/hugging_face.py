@@ -35,8 +35,7 @@ def forward(
         raise Unsupported(
             'output_attentions is True; fused attention has no such matrix: use attn_implementation="eager"'
         )
-    if torch.is_autocast_enabled(query.device.type):
-        query, key, value, attention_mask, position_bias = autocast(query, key, value, attention_mask, position_bias)
+    query, key, value, attention_mask, position_bias = autocast(query, key, value, attention_mask, position_bias)
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     # A single row is the last one and sees every key; longer ones without a mask begin at the first key.

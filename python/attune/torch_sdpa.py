@@ -12,6 +12,9 @@ from attune.c_api import InvalidArgument, Unsupported
 from attune.calls import run
 from attune.functional import attention
 
+# On any device; the look at the right one takes five times as long.
+_may_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+
 
 def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
     """torch.nn.functional.scaled_dot_product_attention, with its signature and meaning.
@@ -21,9 +24,7 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, s
         raise Unsupported(f"dropout_p is {dropout_p}; it must be 0: there is no dropout yet")
     if is_causal and attn_mask is not None:
         raise InvalidArgument("attn_mask is given beside is_causal=True; one of them must be left out")
-    if torch.is_autocast_enabled(query.device.type):
-        query, key, value, attn_mask = autocast(query, key, value, attn_mask)
-    if is_compiling() or (not enable_gqa and query.size(1) != key.size(1)):
+    if is_compiling() or _may_autocast() or (not enable_gqa and query.size(1) != key.size(1)):
         return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     try:
         return _sdpa(query, key, value, attn_mask, is_causal, scale)
@@ -34,8 +35,11 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, s
 
 
 def autocast(*tensors):
-    """As torch.autocast casts the inputs of SDPA."""
-    dtype = torch.get_autocast_dtype(tensors[0].device.type)
+    """As torch.autocast casts the inputs of SDPA, where it is on."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
     return [
         tensor.to(dtype)
         if tensor is not None and tensor.is_floating_point() and tensor.dtype != torch.float64
@@ -54,6 +58,7 @@ def _sdpa(query, key, value, mask, is_causal, scale):
 
 
 def _sdpa_of_any_shape(query, key, value, mask, is_causal, scale, enable_gqa):
+    query, key, value, mask = autocast(query, key, value, mask)
     shape = None
     if not _is_plain(query, key, value):
         rows_and_dim = (query.shape[-2], value.shape[-1])

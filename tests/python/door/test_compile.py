@@ -87,6 +87,17 @@ def test_opcheck(device):
     torch.library.opcheck(ops.attention_varlen, (q[0], k[0], v[0], *lengths, *score_function, True))
 
 
+def test_export():
+    class Block(torch.nn.Module):
+        def forward(self, q, k, v):
+            return attune.attention(q, k, v, causal="top-left")
+
+    inputs = tensors("cpu")
+    exported = torch.export.export(Block(), tuple(inputs))
+    assert "torch.ops.attune.attention.default" in exported.graph_module.code
+    assert torch.equal(exported.module()(*inputs), Block()(*inputs))
+
+
 def test_fake_tensors():
     with FakeTensorMode():
         q, k, v = tensors("cpu")
