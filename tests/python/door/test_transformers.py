@@ -87,6 +87,28 @@ def padded_prompts_again(device):
 
 
 @torch.no_grad()
+def test_a_compiled_model(device):
+    model = model_of(CONFIGS["llama"](), device)
+    model.set_attn_implementation("attune")
+    prompts = padded_prompts(device)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    seen = prompts["attention_mask"].bool()
+    torch.testing.assert_close(compiled(**prompts).logits[seen], model(**prompts).logits[seen], rtol=0, atol=2e-4)
+
+
+@torch.no_grad()
+def test_generate_compiles_its_decoding(gpu):
+    model = model_of(CONFIGS["llama"](), gpu)
+    options = {"max_new_tokens": 32, "do_sample": False, "cache_implementation": "static"}
+    tokens = {}
+    for implementation, compile_off in (("sdpa", True), ("attune", False)):
+        model.set_attn_implementation(implementation)
+        tokens[implementation] = model.generate(**padded_prompts_again(gpu), **options, disable_compile=compile_off)
+    assert torch.equal(tokens["attune"], tokens["sdpa"])
+
+
+@torch.no_grad()
 def test_an_encoder_with_position_bias(device):
     torch.manual_seed(5)
     config = T5Config(vocab_size=97, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4, pad_token_id=PAD)
