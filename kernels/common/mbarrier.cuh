@@ -146,12 +146,6 @@ struct Ring {
       parity ^= 1;
     }
   }
-  ATTUNE_DEVICE void retreat() {
-    if (--slot < 0) {
-      slot = slots - 1;
-      parity ^= 1;
-    }
-  }
 };
 
 // After init, before another thread, CTA or the copy engine may touch a barrier.

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <iostream>
 #include <numeric>
 
 #include "core/error.hpp"
@@ -89,7 +89,8 @@ class SyncDeathTest : public Sync {
     int status = 0;
     try {
       run(Operation::endless_wait, {0}, 1);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      std::cerr << error.what() << std::endl;
       status = 3;
     }
     _exit(status);
