@@ -144,7 +144,6 @@ struct Consumer {
   uint32_t p[block_n / 16][4];
   RowState rows;
   Ring<config.stages> ring, pv;
-  uint32_t refills = 0;  // of the loading lane: the parity of each slot's next refill
 
   // The rest of the tile: this group's slice of O, summed over the CTA, and its row state.
   float mine[units][4];
@@ -262,20 +261,16 @@ struct Consumer {
     ring.advance();
   }
 
-  // After block i - 1. Says so only if its slot will be filled again: a phase that nobody waits for is a mistake.
-  ATTUNE_DEVICE void release(const Share& share, int i) {
-    if (leader && i - 1 + config.stages < share.count) shared.free[key_group][pv.slot].arrive();
-  }
-  // Fills a slot that everybody is done with. With slots to spare, that of block i - 2: other warps may not have come
-  // as far as this one.
+  // Fills a slot that everybody is done with. With slots to spare, the one before the last: other warps may not have
+  // come as far as this one.
   ATTUNE_DEVICE void refill(const Share& share, int i) {
     constexpr int lag = config.stages > 3 ? 2 : 1;
     if (const int next = i - lag + config.stages; loads && i >= lag && next < share.count) {
-      const int slot = lag == 1 ? pv.slot : (pv.slot == 0 ? config.stages : pv.slot) - 1;
-      shared.free[key_group][slot].wait(refills >> slot & 1, "free");
-      refills ^= 1u << slot;
-      load_k(key_group, slot, share.block(next));
-      load_v(key_group, slot, share.block(next));
+      Ring<config.stages> done = pv;  // of block i - 1
+      if (lag == 2 && --done.slot < 0) done = {config.stages - 1, done.parity ^ 1};
+      shared.free[key_group][done.slot].wait(done.parity, "free");
+      load_k(key_group, done.slot, share.block(next));
+      load_v(key_group, done.slot, share.block(next));
     }
     __syncwarp();
   }
@@ -303,7 +298,7 @@ struct Consumer {
     wgmma_wait<0>();
     pin(o);
     if (i > 0) {
-      release(share, i);
+      if (leader) shared.free[key_group][pv.slot].arrive();
       refill(share, i);
       pv.advance();
     }
@@ -340,6 +335,7 @@ struct Consumer {
     issue_pv(pv.slot, share.count == 1);
     wgmma_wait<0>();
     pin(o);
+    if (leader) shared.free[key_group][pv.slot].arrive();
     pv.advance();
   }
 
