@@ -9,23 +9,30 @@
 #include <string_view>
 
 #include "core/error.hpp"
+#include "cpu/amx_absence.hpp"
 
 namespace attune::cpu {
 namespace {
 
-bool machine_has(const Level& level) {
+// Why the machine cannot run a level, as a clause, or "".
+std::string absence_of(const Level& level) {
+  bool has = &level == &portable_level;
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (&level == &avx2_level) {
     unsigned a = 0, b = 0, c = 0, d = 0;
     const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
+    has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && f16c;
   }
   if (&level == &avx512_level)
-    return machine_has(avx2_level) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    has = absence_of(avx2_level).empty() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (&level == &amx_level) {
+    const std::string absence = absence_of(avx512_level);
+    return absence.empty() ? amx_absence() : absence;
+  }
 #endif
-  return &level == &portable_level;
+  return has ? "" : fmt::format("this CPU has no {}", level.name);
 }
 
 // The highest level ATTUNE_CPU_ISA allows, as an index into levels().
@@ -49,6 +56,7 @@ const std::vector<const Level*>& levels() {
 #if defined(__x86_64__)
       &avx2_level,
       &avx512_level,
+      &amx_level,
 #endif
   };
   return all;
@@ -56,17 +64,25 @@ const std::vector<const Level*>& levels() {
 
 std::string refusal(const Level& level) {
   const auto& all = levels();
-  if (!machine_has(level)) return fmt::format("this CPU has no {}", level.name);
+  if (std::string absence = absence_of(level); !absence.empty()) return absence;
   const size_t allowed = highest_allowed();
   const auto index = static_cast<size_t>(std::ranges::find(all, &level) - all.begin());
   if (index > allowed) return fmt::format("ATTUNE_CPU_ISA allows {} at most", all[allowed]->name);
   return {};
 }
 
+bool is_default_choice(const Level& level) {
+#if defined(__x86_64__)
+  const char* text = std::getenv("ATTUNE_CPU_ISA");
+  if (&level == &amx_level) return text != nullptr && std::string_view(text) == level.name;
+#endif
+  return true;
+}
+
 const Level& best_level() {
   const auto& all = levels();
   for (size_t i = all.size(); i-- > 1;)
-    if (refusal(*all[i]).empty()) return *all[i];
+    if (is_default_choice(*all[i]) && refusal(*all[i]).empty()) return *all[i];
   return portable_level;
 }
 

@@ -11,11 +11,15 @@ namespace attune::cpu {
 // Every level this library was built with, worst first.
 const std::vector<const Level*>& levels();
 
-// Why a level cannot be used here, as a clause, or "": the machine lacks it, or ATTUNE_CPU_ISA (portable, avx2, avx512)
-// names a lower one.
+// Why a level cannot be used here, as a clause, or "": the machine lacks it, or ATTUNE_CPU_ISA (portable, avx2, avx512,
+// amx) names a lower one. Asking this of AMX asks the system for its use.
 std::string refusal(const Level& level);
 
-// The best level without a refusal.
+// Whether the level is chosen without being named. AMX is not, before it has been measured and checked on the machines
+// that have it: only ATTUNE_CPU_ISA=amx or its kernel's name reach it.
+bool is_default_choice(const Level& level);
+
+// The best level without a refusal among the default choices.
 const Level& best_level();
 
 }  // namespace attune::cpu

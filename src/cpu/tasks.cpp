@@ -22,13 +22,13 @@ void Tasks::get(int64_t index, int64_t split, int64_t splits, Task& task) const 
   const Sequence sequence = sequence_of(problem_, args_, b);
   const int64_t group = problem_.group();
 
-  task.seq_k = sequence.seq_k;
   task.block = {};
   task.block.batch = b;
   task.block.head_kv = index % problem_.heads_kv;
   task.block.first_row_q = sequence.first_row_q;
   task.block.first_row_k = sequence.first_row_k;
   task.block.seq_q = sequence.seq_q;
+  task.block.seq_k = sequence.seq_k;
   task.block.first = (block - first_block_[static_cast<size_t>(b)]) * rows_;
   task.block.count = static_cast<int>(std::min<int64_t>(rows_, sequence.stored_q * group - task.block.first));
   task.block.visible = task.visible;

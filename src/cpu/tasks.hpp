@@ -21,8 +21,7 @@ class Tasks {
   // One block, as a level wants it. Only keys of split `split` of `splits` count as visible.
   struct Task {
     Block block;
-    int64_t seq_k = 0;
-    KeyRange visible[block_rows];
+    KeyRange visible[max_task_rows];
   };
   void get(int64_t index, int64_t split, int64_t splits, Task& task) const;
 

@@ -50,13 +50,14 @@ class UnfusedPlan final : public Plan {
     };
     each_tile([&](const Tasks::Task& task, const UnfusedTile& state) {
       const auto scratch = threads_.scratch(scratch_bytes_);
-      level_.unfused_scores(call, task.block, task.seq_k, state, scratch.data());
+      level_.unfused_scores(call, task.block, task.block.seq_k, state, scratch.data());
     });
-    each_tile(
-        [&](const Tasks::Task& task, const UnfusedTile& state) { level_.unfused_softmax(call, task.seq_k, state); });
+    each_tile([&](const Tasks::Task& task, const UnfusedTile& state) {
+      level_.unfused_softmax(call, task.block.seq_k, state);
+    });
     each_tile([&](const Tasks::Task& task, const UnfusedTile& state) {
       const auto scratch = threads_.scratch(scratch_bytes_);
-      level_.unfused_values(call, task.block, task.seq_k, state, scratch.data());
+      level_.unfused_values(call, task.block, task.block.seq_k, state, scratch.data());
     });
   }
 

@@ -79,7 +79,8 @@ class CpuKernel : public testing::TestWithParam<std::string> {
 
 inline std::string name_of_kernel(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
-  std::replace(name.begin(), name.end(), '/', '_');
+  for (char& c : name)
+    if (c == '/' || c == '-') c = '_';
   return name;
 }
 

@@ -4,6 +4,6 @@
 #include "cpu/level/level.inl.hpp"
 
 namespace attune::cpu {
-const Level avx2_level = ATTUNE_LEVEL_TABLE(avx2, true);
+constinit const Level avx2_level = avx2::level_table("avx2", true);
 }  // namespace attune::cpu
 #endif

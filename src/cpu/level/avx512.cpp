@@ -4,6 +4,6 @@
 #include "cpu/level/level.inl.hpp"
 
 namespace attune::cpu {
-const Level avx512_level = ATTUNE_LEVEL_TABLE(avx512, true);
+constinit const Level avx512_level = avx512::level_table("avx512", true);
 }  // namespace attune::cpu
 #endif

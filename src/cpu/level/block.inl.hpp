@@ -134,13 +134,12 @@ bool pack_v(const Call& call, const Block& block, int64_t from, int64_t keys, Sc
   return sum_of<float>(not_finite) == 0;
 }
 
+// Which rows a tile has, and which keys they see; nothing summed yet.
 template <typename T>
-void begin_tile(const Call& call, const Block& block, int first, int count, Scratch<T>& scratch, Tile<T>& tile) {
-  const Problem& p = *call.problem;
+void begin_rows(const Block& block, int first, int count, int vecs, Tile<T>& tile) {
   tile.first = first;
   tile.count = count;
-  tile.vecs = (count + width - 1) / width;
-  const int rows = tile.vecs * width;
+  tile.vecs = vecs;
   tile.begin = INT64_MAX;
   tile.end = 0;
   tile.common_begin = 0;
@@ -153,6 +152,17 @@ void begin_tile(const Call& call, const Block& block, int first, int count, Scra
     tile.begin = smaller_of(tile.begin, range.begin);
     tile.end = larger_of(tile.end, range.end);
   }
+  for (int lane = 0; lane < vecs * width; ++lane) {
+    tile.largest[lane] = -float_infinity;
+    tile.sums[lane] = 0;
+  }
+}
+
+template <typename T>
+void begin_tile(const Call& call, const Block& block, int first, int count, Scratch<T>& scratch, Tile<T>& tile) {
+  const Problem& p = *call.problem;
+  begin_rows(block, first, count, (count + width - 1) / width, tile);
+  const int rows = tile.vecs * width;
   static_assert(width % 4 == 0);
   for (int lane = 0; lane < rows; lane += 4) {
     for (int i = 0; i < 4; ++i) {
@@ -164,10 +174,6 @@ void begin_tile(const Call& call, const Block& block, int first, int count, Scra
     }
     for (int64_t d = 0; d < p.dim_qk; d += 4)
       transpose_4x4(scratch.q_rows + d, row_pitch, tile.q + d * rows + lane, rows);
-  }
-  for (int lane = 0; lane < rows; ++lane) {
-    tile.largest[lane] = -float_infinity;
-    tile.sums[lane] = 0;
   }
   for (int64_t i = 0; i < scratch.strips * strip<T> * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
 }
@@ -190,9 +196,21 @@ inline void apply_ranges(const KeyRange* visible, int count, int rows, int64_t f
   }
 }
 
-// Softcap, bias, mask and ranges of one tile. True if some row may not see some of these keys.
+// Hides the keys outside the rows' ranges, looking only where there may be some. True if there may be.
 template <typename T>
-bool shape_scores(const Call& call, const Block& block, const Tile<T>& tile, int64_t from, int64_t keys, float* x,
+bool hide_unseen(const Block& block, const Tile<T>& tile, int64_t from, int64_t keys, float* x) {
+  const int rows = tile.vecs * width;
+  const int64_t before = smaller_of(tile.common_begin - from, keys);
+  const int64_t after = larger_of(tile.common_end - from, 0);
+  if (before > 0) apply_ranges(block.visible + tile.first, tile.count, rows, from, before, x);
+  if (after < keys)
+    apply_ranges(block.visible + tile.first, tile.count, rows, from + after, keys - after, x + after * rows);
+  return before > 0 || after < keys;
+}
+
+// Softcap, bias and mask of one tile.
+template <typename T>
+void shape_scores(const Call& call, const Block& block, const Tile<T>& tile, int64_t from, int64_t keys, float* x,
                   float* bias) {
   const Problem& p = *call.problem;
   const int rows = tile.vecs * width;
@@ -212,9 +230,6 @@ bool shape_scores(const Call& call, const Block& block, const Tile<T>& tile, int
       if (stacked_row(call, block, tile.first + lane).row < block.seq_q)
         apply_mask(call, block, tile.first + lane, from, keys, x + lane, rows);
   }
-  const bool ranged = from < tile.common_begin || from + keys > tile.common_end;
-  if (ranged) apply_ranges(block.visible + tile.first, tile.count, rows, from, keys, x);
-  return has_bias || has_mask || ranged;
 }
 
 // Keys [from, to) of the packed chunk that begins at `chunk`, for one tile.
@@ -224,7 +239,9 @@ void step_tile(const Call& call, const Block& block, Scratch<T>& scratch, Tile<T
   const int64_t keys = to - from;
   score_block<Vecs>(scratch.k + (from - chunk) * scratch.k_pitch, scratch.k_pitch, keys, tile.q, call.problem->dim_qk,
                     scratch.x);
-  const bool hidden = shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
+  shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
+  const bool ranged = hide_unseen(block, tile, from, keys, scratch.x);
+  const bool hidden = ranged || (call.problem->features & (ATTUNE_BIAS | ATTUNE_MASK)) != 0;
   online_softmax<T, Vecs>(call, scratch.x, keys, scratch.weights, tile.largest, tile.sums, scratch.rescale);
   value_block<T, Vecs>(scratch.v + (from - chunk) * strip<T>, chunk_keys<T> * strip<T>, scratch.strips, keys,
                        scratch.weights, scratch.rescale, hidden && !v_finite, tile.out);
@@ -243,20 +260,20 @@ void with_vecs(int count, F&& f) {
 }
 
 template <typename T>
-void end_tile(const Call& call, const Block& block, Scratch<T>& scratch, const Tile<T>& tile) {
+void end_tile(const Call& call, const Block& block, T* out_rows, const Tile<T>& tile) {
   const int rows = tile.vecs * width;
   for (int lane = 0; lane < tile.count; lane += 4) {
     for (int64_t j = 0; j < call.problem->dim_v; j += 4) {
       if constexpr (sizeof(T) == sizeof(float)) {
-        transpose_4x4(tile.out + j * rows + lane, rows, scratch.out_rows + j, row_pitch);
+        transpose_4x4(tile.out + j * rows + lane, rows, out_rows + j, row_pitch);
       } else {
         for (int64_t i = 0; i < 4; ++i)
           for (int64_t column = j; column < j + 4; ++column)
-            scratch.out_rows[i * row_pitch + column] = tile.out[column * rows + lane + i];
+            out_rows[i * row_pitch + column] = tile.out[column * rows + lane + i];
       }
     }
     for (int i = 0; i < 4 && lane + i < tile.count; ++i)
-      finish_row(call, block, tile.first + lane + i, scratch.out_rows + i * row_pitch, tile.largest[lane + i],
+      finish_row(call, block, tile.first + lane + i, out_rows + i * row_pitch, tile.largest[lane + i],
                  tile.sums[lane + i]);
   }
 }
@@ -288,7 +305,7 @@ void forward_block_as(const Call& call, const Block& block, void* memory) {
     }
     chunk = next;
   }
-  for (int i = 0; i < tiles; ++i) end_tile(call, block, scratch, scratch.tiles[i]);
+  for (int i = 0; i < tiles; ++i) end_tile(call, block, scratch.out_rows, scratch.tiles[i]);
 }
 
 inline void forward_block(const Call& call, const Block& block, void* scratch) {

@@ -34,17 +34,22 @@ Call make_call(const Problem& problem, const attune_forward_args& args);
 struct Block {
   int64_t batch = 0, head_kv = 0;
   int64_t first_row_q = 0, first_row_k = 0;  // of the sequence, as in Sequence
-  int64_t seq_q = 0;                         // stacked rows of q rows from here on are not in use
+  int64_t seq_q = 0, seq_k = 0;              // in use; rows and keys from here on are not
   int64_t first = 0;                         // stacked row
   int count = 0;
-  const KeyRange* visible = nullptr;  // per stacked row from `first`; the call reads no key outside
+  const KeyRange* visible = nullptr;  // per stacked row from `first`
+  const char* packed = nullptr;       // this KV head's keys as the level packed them (Level::pack), if it does
   double* partial = nullptr;          // not NULL: results go here, to be joined (partial_row_size() per row)
 };
 
-// Rows a task of the block path takes.
+// Rows a task of the block path takes, in vectors, and at most in any level.
 constexpr int block_rows = 96;
+constexpr int max_task_rows = 256;
 // Tasks begin and end at multiples of this many keys, so that results do not depend on the decomposition.
 constexpr int64_t key_alignment = 128;
+
+// Keys that a level packs at a time.
+constexpr int64_t packed_keys = 32;
 
 inline constexpr int64_t partial_header = 2;  // largest x, sum of weights; then dim_v sums
 
@@ -62,12 +67,18 @@ struct Level {
   int few_rows;   // up to this many stacked rows the row path is the better one
   bool fused_multiply_add;
 
-  // Both paths: any number of keys, at most block_rows or few_rows rows.
+  // Both paths: any number of keys, at most task_rows or few_rows rows.
+  int (*task_rows)(const Problem&);
   size_t (*scratch_bytes)(const Problem&);
   void (*forward_block)(const Call&, const Block&, void* scratch);
   void (*forward_rows)(const Call&, const Block&, void* scratch);
   // Joins `parts` partial results that lie `stride` doubles apart.
   void (*join)(const Call&, const Block&, const double* parts, int64_t count, int64_t stride);
+
+  // What the block path wants of every KV head, made once before its tasks: packed_bytes for each packed_keys keys, by
+  // pack() from the `count` keys at `from` (the block has no rows). 0: it reads the tensors as they are.
+  size_t (*packed_bytes)(const Problem&);
+  void (*pack)(const Call&, const Block&, int64_t from, int64_t count, char* to);
 
   // The three steps of the unfused form, for one tile.
   void (*unfused_scores)(const Call&, const Block&, int64_t seq_k, const UnfusedTile&, void* scratch);
@@ -77,12 +88,16 @@ struct Level {
   // For measuring: float32 multiply-adds in registers, returning how many operations that were; a sum over memory.
   double (*multiply_add)(int64_t rounds);
   float (*sum)(const float* data, int64_t count);
+
+  // NULL, or tries the instructions that a machine may announce and not have. May raise SIGILL.
+  bool (*works)();
 };
 
 extern const Level portable_level;
 #if defined(__x86_64__)
 extern const Level avx2_level;
 extern const Level avx512_level;
+extern const Level amx_level;
 #endif
 
 }  // namespace attune::cpu

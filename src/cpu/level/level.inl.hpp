@@ -48,20 +48,28 @@ float sum_memory(const float* data, int64_t count) {
   return total;
 }
 
+int vector_task_rows(const Problem&) { return block_rows; }
+size_t nothing_packed(const Problem&) { return 0; }
+
+constexpr Level level_table(const char* name, bool has_fused_multiply_add) {
+  Level level{};
+  level.name = name;
+  level.tile_rows = tile_rows;
+  level.few_rows = few_rows;
+  level.fused_multiply_add = has_fused_multiply_add;
+  level.task_rows = vector_task_rows;
+  level.scratch_bytes = scratch_bytes;
+  level.forward_block = forward_block;
+  level.forward_rows = forward_rows;
+  level.join = join;
+  level.packed_bytes = nothing_packed;
+  level.unfused_scores = unfused_scores;
+  level.unfused_softmax = unfused_softmax;
+  level.unfused_values = unfused_values;
+  level.multiply_add = multiply_add_rounds;
+  level.sum = sum_memory;
+  return level;
+}
+
 }  // namespace
 }  // namespace attune::cpu::ATTUNE_LEVEL
-
-#define ATTUNE_LEVEL_TABLE(level, has_fused) \
-  {#level,                                   \
-   level::tile_rows,                         \
-   level::few_rows,                          \
-   has_fused,                                \
-   level::scratch_bytes,                     \
-   level::forward_block,                     \
-   level::forward_rows,                      \
-   level::join,                              \
-   level::unfused_scores,                    \
-   level::unfused_softmax,                   \
-   level::unfused_values,                    \
-   level::multiply_add_rounds,               \
-   level::sum_memory}

@@ -3,5 +3,5 @@
 #include "cpu/level/level.inl.hpp"
 
 namespace attune::cpu {
-const Level portable_level = ATTUNE_LEVEL_TABLE(portable, false);
+constinit const Level portable_level = portable::level_table("portable", false);
 }  // namespace attune::cpu

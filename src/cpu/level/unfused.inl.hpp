@@ -20,6 +20,7 @@ void unfused_scores_as(const Call& call, const Block& block, int64_t seq_k, cons
     pack_k(call, block, from, keys, scratch.k, scratch.k_pitch);
     score_block<Vecs>(scratch.k, scratch.k_pitch, keys, tile.q, call.problem->dim_qk, scratch.x);
     shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
+    hide_unseen(block, tile, from, keys, scratch.x);
     __builtin_memcpy(state.scores + from * rows, scratch.x, static_cast<size_t>(keys * rows) * sizeof(float));
   }
 }
@@ -74,7 +75,7 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
     value_block<T, Vecs>(scratch.v, chunk_keys<T> * strip<T>, scratch.strips, keys, scratch.weights, scratch.rescale,
                          !v_finite, tile.out);
   }
-  end_tile(call, block, scratch, tile);
+  end_tile(call, block, scratch.out_rows, tile);
 }
 
 inline void unfused_scores(const Call& call, const Block& block, int64_t seq_k, const UnfusedTile& state,

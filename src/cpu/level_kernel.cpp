@@ -1,0 +1,158 @@
+// How a problem is run on a level: rows or blocks, split keys or not, packed keys or not.
+#include "cpu/level_kernel.hpp"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <numbers>
+
+#include "core/error.hpp"
+#include "cpu/isa.hpp"
+#include "cpu/packed_keys.hpp"
+#include "cpu/tasks.hpp"
+#include "cpu/threads.hpp"
+#include "dispatch/context.hpp"
+
+namespace attune::cpu {
+
+Call make_call(const Problem& problem, const attune_forward_args& args) {
+  Call call;
+  call.problem = &problem;
+  call.args = &args;
+  // A scale of 0 becomes queries of 0: -inf, the score of a hidden key, has no product with 0.
+  const double scale = problem.scale == 0 ? 1 : std::abs(static_cast<double>(problem.scale));
+  call.q_factor = problem.scale == 0 ? 0.0f : problem.scale < 0 ? -1.0f : 1.0f;
+  if (problem.has(ATTUNE_SOFTCAP)) {
+    call.cap = problem.softcap;
+    call.cap_factor = static_cast<float>(std::min<double>(scale / problem.softcap, FLT_MAX));
+  } else if (!problem.has(ATTUNE_BIAS)) {
+    call.unit = scale;
+  } else if (scale >= 1) {
+    call.unit = scale;
+    call.bias_factor = static_cast<float>(1 / scale);
+  } else {
+    call.score_factor = static_cast<float>(scale);
+  }
+  const double factor = std::min<double>(call.unit * std::numbers::log2e, FLT_MAX);
+  call.exp2_high = static_cast<float>(factor);
+  call.exp2_low = static_cast<float>(factor - static_cast<double>(call.exp2_high));
+  return call;
+}
+
+namespace {
+
+// Enough tasks for any machine this runs on; fewer than this, and the keys are split as well.
+constexpr int64_t wanted_tasks = 64;
+constexpr int64_t least_keys_per_split = 512;
+// Waking sleeping threads takes about this long.
+constexpr double least_seconds_for_threads = 10e-6;
+
+class LevelPlan final : public Plan {
+ public:
+  LevelPlan(const Kernel& of_kernel, const Problem& of_problem, const Level& level, Context& context)
+      : Plan(of_kernel, of_problem),
+        level_(level),
+        threads_(context.threads()),
+        scratch_bytes_(level.scratch_bytes(problem)) {
+    alone_ = kernel.predicted_seconds(problem, context) < least_seconds_for_threads;
+    // In double, because an empty problem may have extents whose product overflows.
+    const double stacked = static_cast<double>(problem.seq_q) * static_cast<double>(problem.group());
+    by_rows_ = stacked <= level.few_rows;
+    rows_ = by_rows_ ? std::max(static_cast<int>(stacked), 1) : level.task_rows(problem);
+    packs_ = !by_rows_ && level.packed_bytes(problem) > 0;
+    const auto blocks_of = [&](int rows) {
+      return static_cast<double>(problem.batch) * static_cast<double>(problem.heads_kv) * std::ceil(stacked / rows);
+    };
+    while (rows_ > block_rows && blocks_of(rows_) < wanted_tasks) rows_ /= 2;
+    const double blocks = blocks_of(rows_);
+    if (blocks > 0 && blocks < wanted_tasks)
+      splits_ = std::clamp<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1,
+                                    static_cast<int64_t>(std::ceil(wanted_tasks / blocks)));
+  }
+
+  void run(const attune_forward_args& args, void*) const override {
+    const Call call = make_call(problem, args);
+    const Tasks tasks(problem, args, rows_);
+    if (!packs_) return run_tasks(call, tasks, [](const Block&) { return nullptr; });
+    const PackedKeys packed(call, level_);
+    const auto memory = threads_.scratch(packed.bytes());
+    auto* const data = static_cast<char*>(memory.data());
+    for_each(packed.parts(), [&](int64_t part) { packed.pack(part, data); });
+    run_tasks(call, tasks, [&](const Block& block) { return packed.of(block, data); });
+  }
+
+  std::string describe() const override {
+    const int used_threads = alone_ ? 1 : threads_.size();
+    return fmt::format("path: {} of at most {} rows, keys split {} ways\nthreads: {}\n", by_rows_ ? "rows" : "blocks",
+                       rows_, splits_, used_threads);
+  }
+
+ private:
+  // packed_of: the block's keys as the level packed them.
+  template <typename PackedOf>
+  void run_tasks(const Call& call, const Tasks& tasks, const PackedOf& packed_of) const {
+    const auto compute = by_rows_ ? level_.forward_rows : level_.forward_block;
+    if (splits_ == 1) {
+      for_each(tasks.count(), [&](int64_t index) {
+        Tasks::Task task;
+        tasks.get(index, 0, 1, task);
+        task.block.packed = packed_of(task.block);
+        const auto scratch = threads_.scratch(scratch_bytes_);
+        compute(call, task.block, scratch.data());
+      });
+      return;
+    }
+    const int64_t stride = rows_ * (problem.dim_v + partial_header);
+    const auto memory = threads_.scratch(static_cast<size_t>(tasks.count() * splits_ * stride) * sizeof(double));
+    auto* const partials = static_cast<double*>(memory.data());
+    for_each(tasks.count() * splits_, [&](int64_t index) {
+      Tasks::Task task;
+      tasks.get(index / splits_, index % splits_, splits_, task);
+      task.block.packed = packed_of(task.block);
+      task.block.partial = partials + index * stride;
+      const auto scratch = threads_.scratch(scratch_bytes_);
+      compute(call, task.block, scratch.data());
+    });
+    for_each(tasks.count(), [&](int64_t index) {
+      Tasks::Task task;
+      tasks.get(index, 0, 1, task);
+      level_.join(call, task.block, partials + index * splits_ * stride, splits_, stride);
+    });
+  }
+
+  template <typename Body>
+  void for_each(int64_t count, const Body& body) const {
+    if (!alone_) return threads_.parallel_for(count, body);
+    for (int64_t i = 0; i < count; ++i) body(i);
+  }
+
+  const Level& level_;
+  Threads& threads_;
+  size_t scratch_bytes_;
+  bool alone_ = false;
+  bool by_rows_ = false;
+  bool packs_ = false;
+  int rows_ = 0;
+  int64_t splits_ = 1;
+};
+
+// One core of a server of 2023, roughly. Only the order of the levels matters, and whether a problem is worth threads.
+constexpr double portable_flops_per_second = 25e9;
+constexpr double bytes_per_second = 15e9;
+
+}  // namespace
+
+bool LevelKernel::selectable() const { return is_default_choice(level_); }
+
+std::string LevelKernel::refusal(const Problem&, const Context&) const { return cpu::refusal(level_); }
+
+double LevelKernel::predicted_seconds(const Problem& problem, const Context&) const {
+  return 1e-6 + useful_flops(problem) / (portable_flops_per_second * speed_) +
+         compulsory_bytes(problem) / bytes_per_second;
+}
+
+std::unique_ptr<const Plan> LevelKernel::plan(const Problem& problem, Context& context) const {
+  return std::make_unique<LevelPlan>(*this, problem, level_, context);
+}
+
+}  // namespace attune::cpu

@@ -1,0 +1,184 @@
+// The AMX level: by emulation what its instructions would compute, on every machine with AVX-512; and how it is
+// reached. The kernel registered here takes part in every test of CPU kernels of this program.
+#if defined(__x86_64__)
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <vector>
+
+#include "cpu/amx_absence.hpp"
+#include "cpu/isa.hpp"
+#include "cpu/level_kernel.hpp"
+#include "cpu/threads.hpp"
+#include "dispatch/select.hpp"
+#include "lab/check/checker.hpp"
+#include "lab/check/executor.hpp"
+#include "lab/check/reference.hpp"
+#include "lab/sets.hpp"
+#include "tests/cpu/support.hpp"
+
+namespace attune::cpu {
+
+extern const Level amx_emulated_level;
+
+namespace {
+
+const char* const emulated = "cpu/amx-emulated";
+
+class Emulated final : public LevelKernel {
+ public:
+  Emulated() : LevelKernel(amx_emulated_level, 1) {}
+  bool selectable() const override { return false; }
+  std::string refusal(const Problem&, const Context&) const override {
+    if (std::string absence = cpu::refusal(avx512_level); !absence.empty()) return absence;
+    return __builtin_cpu_supports("avx512bf16") ? "" : "this CPU has no avx512bf16";
+  }
+};
+const Registration<Emulated> registration;
+
+class AmxEmulated : public test::CpuKernel {};
+INSTANTIATE_TEST_SUITE_P(Kernels, AmxEmulated, testing::Values(std::string(emulated)), test::name_of_kernel);
+
+TEST_P(AmxEmulated, OneProductOfTilesIsRight) { EXPECT_TRUE(amx_emulated_level.works()); }
+
+// The gate of docs/accuracy.md, for inputs of every kind.
+TEST_P(AmxEmulated, PassesTheAccuracyGate) {
+  attune_options options{};
+  Threads threads(options);
+  const auto executor = lab::make_cpu_executor();
+  const auto reference = lab::make_cpu_reference(threads);
+  lab::Checker checker(*executor, *reference, threads);
+  std::vector<std::string> problems = {
+      "fwd b1 h2/2 q200 k1100 d64 bf16",
+      "fwd b1 h2/1 q150 k700 d128 f16 causal-br",
+      "fwd b1 h2/2 q300 k300 d128 bf16 causal-br",
+      "fwd b8 h8/8 q33 k1100 d32 bf16 bias=1h1k",
+  };
+  for (const std::string& problem : lab::find_set("features").problems) problems.push_back(problem);
+  for (const std::string& problem : problems) {
+    if (parse_problem(problem).dtype == Dtype::f32) continue;
+    for (const lab::InputKind input : lab::all_input_kinds) {
+      lab::Case c;
+      c.problem = problem;
+      c.kernel = emulated;
+      c.input = input;
+      const lab::Outcome outcome = checker.check(c);
+      EXPECT_TRUE(outcome.ok() || !outcome.unsupported.empty())
+          << problem << " input " << lab::name_of(input) << ": " << outcome.judgement.failure;
+    }
+  }
+}
+
+// Longer than a chunk and too many heads for keys to be split, and a reference that must move again and again.
+TEST_P(AmxEmulated, ManyChunks) {
+  for (const char* text : {"fwd b8 h8/8 q40 k1100 d32 bf16", "fwd b8 h16/8 q20 k1300 d40/24 f16 causal-br",
+                           "fwd b16 h4/4 q20 k2050 d32 bf16 w600,0", "fwd b16 h4/4 q20 k700 d320/32 f16",
+                           "fwd b1 h1/1 q600 k600 d64 bf16 causal-tl"}) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    desc.features |= ATTUNE_LSE;
+    test::ForwardCall call(desc);
+    test::Numbers numbers(3);
+    call.fill_lengths(numbers);
+    call.fill_values(numbers);
+    // Keys grow along the sequence.
+    call.k.for_each([&](const std::array<int64_t, 4>& at, int64_t offset) {
+      for (int64_t i = 0; i < desc.dim_qk; ++i) {
+        const auto dtype = static_cast<Dtype>(desc.dtype);
+        const float value = load_element(call.k.data(), dtype, offset + i);
+        store_element(call.k.data(), dtype, offset + i, value * static_cast<float>(at[1]) / 100);
+      }
+    });
+    ASSERT_EQ(test::ForcedContext(emulated).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
+    test::expect_reference(call, text);
+  }
+}
+
+// float16 infinities have no two parts: -inf must hide its key on the tile path too, +inf must give NaN, and a row of Q
+// with one must not touch the others.
+TEST_P(AmxEmulated, InfiniteKeysAndQueries) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const char* text : {"fwd b1 h1/1 q40 k70 d40 f16", "fwd b1 h1/1 q40 k70 d64 bf16"}) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    desc.features |= ATTUNE_LSE;
+    const auto dtype = static_cast<Dtype>(desc.dtype);
+    test::ForwardCall call(desc);
+    test::Numbers numbers(5);
+    call.fill_values(numbers);
+    call.q.for_each([&](const auto&, int64_t offset) {
+      for (int64_t i = 0; i < desc.dim_qk; ++i) store_element(call.q.data(), dtype, offset + i, 1.0f);
+    });
+    const test::ForcedContext context(emulated);
+    store_element(call.k.data(), dtype, 11 * desc.k.row + 3, -infinity);
+    ASSERT_EQ(context.forward(desc, call.args()), ATTUNE_OK) << attune_last_error();
+    test::expect_reference(call, text);
+    store_element(call.k.data(), dtype, 11 * desc.k.row + 3, 1.0f);
+    ASSERT_EQ(context.forward(desc, call.args()), ATTUNE_OK) << attune_last_error();
+    const std::vector<uint8_t> clean = call.o.copy();
+    store_element(call.q.data(), dtype, 17 * desc.q.row, infinity);
+    ASSERT_EQ(context.forward(desc, call.args()), ATTUNE_OK) << attune_last_error();
+    for (int64_t row = 0; row < desc.seq_q; ++row) {
+      const float got = load_element(call.o.data(), dtype, row * desc.o.row);
+      EXPECT_EQ(std::isnan(got), row == 17) << text << " row " << row;
+      if (row != 17) {
+        EXPECT_EQ(got, load_element(clean.data(), dtype, row * desc.o.row)) << text << " row " << row;
+      }
+    }
+  }
+}
+
+TEST_P(AmxEmulated, RowsDoNotDependOnTheirNeighbours) {
+  for (const char* dtype : {"bf16", "f16"}) {
+    attune_forward_desc desc =
+        desc_from(parse_problem(std::string("fwd b1 h1/1 q200 k700 d64 causal-br w130,-1 ") + dtype));
+    test::ForwardCall whole(desc);
+    test::Numbers numbers(8);
+    whole.fill_values(numbers);
+    const test::ForcedContext context(emulated);
+    ASSERT_EQ(context.forward(desc, whole.args()), ATTUNE_OK) << attune_last_error();
+    // The last 77 rows alone are the same rows of a bottom-right problem.
+    attune_forward_desc part = desc;
+    part.seq_q = 77;
+    test::ForwardCall cut(part);
+    attune_forward_args args = whole.args();
+    args.q = static_cast<const uint16_t*>(args.q) + 123 * desc.q.row;
+    args.o = cut.o.data();
+    args.lse = static_cast<float*>(cut.lse.data());
+    ASSERT_EQ(context.forward(part, args), ATTUNE_OK) << attune_last_error();
+    const std::vector<uint8_t> all = whole.o.copy();
+    EXPECT_EQ(cut.o.copy(), std::vector<uint8_t>(all.begin() + 123 * 64 * 2, all.end())) << dtype;
+  }
+}
+
+TEST(Amx, IsReachedByNameOnly) {
+  unsetenv("ATTUNE_CPU_ISA");
+  const Kernel* kernel = find_kernel("cpu/amx");
+  ASSERT_NE(kernel, nullptr);
+  EXPECT_FALSE(kernel->selectable());
+  EXPECT_STRNE(best_level().name, "amx");
+  setenv("ATTUNE_CPU_ISA", "amx", 1);
+  EXPECT_TRUE(kernel->selectable());
+  EXPECT_STREQ(best_level().name, amx_absence().empty() ? "amx" : "avx512");
+  unsetenv("ATTUNE_CPU_ISA");
+}
+
+// The verdict is found by trying once, and stays.
+TEST(Amx, AbsenceHasAReasonAndLeavesSignalsAlone) {
+  struct sigaction before{}, after{};
+  sigaction(SIGILL, nullptr, &before);
+  const std::string absence = amx_absence();
+  sigaction(SIGILL, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+  attune_options options{};
+  const Context context(options);
+  const Selection selection = select(parse_problem("fwd b1 h1/1 q64 k64 d64 bf16"), context, "cpu/amx");
+  EXPECT_EQ(selection.chosen != nullptr, refusal(amx_level).empty());
+  if (!absence.empty()) {
+    EXPECT_NE(selection.why.find(absence), std::string::npos) << selection.why;
+  }
+}
+
+}  // namespace
+}  // namespace attune::cpu
+#endif
