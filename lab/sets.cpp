@@ -108,6 +108,25 @@ ProblemSet prefill() {
   return set;
 }
 
+ProblemSet cpu() {
+  return {
+      "cpu",
+      "what the CPU kernels are measured by: long rows, the mission's shape, decoding from memory, the smallest call",
+      {
+          "fwd b1 h8/8 q1024 k1024 d128 bf16",
+          "fwd b1 h8/8 q2048 k2048 d128 bf16 causal-br",
+          "fwd b1 h8/8 q1024 k1024 d64 bf16",
+          "fwd b1 h8/8 q512 k512 d64 bf16",
+          "fwd b1 h8/8 q512 k512 d64 bf16 causal-br",
+          "fwd b1 h8/8 q1024 k1024 d128 f16",
+          "fwd b1 h8/8 q1024 k1024 d128 f32",
+          "fwd b16 h8/8 q1 k4096 d128 bf16",
+          "fwd b16 h32/8 q1 k4096 d128 bf16",
+          "fwd b16 h64/8 q1 k4096 d128 bf16",
+          "fwd b1 h1/1 q1 k1 d64 f32",
+      }};
+}
+
 ProblemSet features() {
   return {"features",
           "every feature alone and in company, at sizes a CPU does in a blink",
@@ -208,7 +227,7 @@ const std::vector<ProblemSet>& builtin_sets() {
   static const std::vector<ProblemSet> sets = [] {
     std::vector<ProblemSet> all;
     for (const auto& make :
-         {features, edges, mission, reports7, reports5, llama7b, h100, small, grid, latency, prefill})
+         {features, edges, mission, reports7, reports5, llama7b, h100, small, grid, latency, prefill, cpu})
       all.push_back(canonical(make()));
     return all;
   }();
