@@ -5,6 +5,14 @@
 #include <algorithm>
 
 namespace attune {
+namespace {
+
+std::string duration(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
+}
+
+}  // namespace
 
 Selection select(const Problem& problem, const Context& context, std::string_view forced, int64_t alignment) {
   Selection selection;
@@ -37,8 +45,8 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
   } else if (able == 1) {
     selection.why = "the only kernel that can take it";
   } else {
-    selection.why = fmt::format("predicted {:.3g} us, {} {:.3g} us", all[0].predicted_seconds * 1e6,
-                                all[1].kernel->name(), all[1].predicted_seconds * 1e6);
+    selection.why = fmt::format("predicted {}, {} {}", duration(all[0].predicted_seconds), all[1].kernel->name(),
+                                duration(all[1].predicted_seconds));
   }
   return selection;
 }
@@ -48,7 +56,7 @@ std::string to_string(const Selection& selection) {
       fmt::format("kernel: {}\nwhy: {}\n", selection.chosen ? selection.chosen->name() : "none", selection.why);
   for (const Candidate& c : selection.candidates) {
     if (c.refusal.empty())
-      text += fmt::format("candidate: {} predicted {:.3g} us\n", c.kernel->name(), c.predicted_seconds * 1e6);
+      text += fmt::format("candidate: {} predicted {}\n", c.kernel->name(), duration(c.predicted_seconds));
     else
       text += fmt::format("candidate: {} cannot: {}\n", c.kernel->name(), c.refusal);
   }
