@@ -4,7 +4,6 @@
 #include <map>
 
 #include "core/error.hpp"
-#include "dispatch/context.hpp"
 #include "dispatch/select.hpp"
 
 namespace attune::lab {
@@ -60,12 +59,21 @@ class CpuExecutor final : public Executor {
 }  // namespace
 
 std::vector<std::string> Executor::kernels() const {
+  const Context context{attune_options{}};
   std::vector<std::string> names;
   for (const bool selectable : {true, false})
     for (const Kernel* kernel : attune::kernels())
-      if (kernel->device_kind() == device_kind() && kernel->selectable() == selectable)
+      if (kernel->device_kind() == device_kind() && kernel->selectable() == selectable &&
+          absence_of(*kernel, context).empty())
         names.emplace_back(kernel->name());
   return names;
+}
+
+std::string absence_of(const Kernel& kernel, const Context& context) {
+  // Every kernel takes this one, unless the machine lacks something.
+  Problem problem = parse_problem("fwd b1 h1/1 q64 k64 d64 f16");
+  problem.device_kind = kernel.device_kind();
+  return kernel.refusal(problem, context);
 }
 
 std::unique_ptr<Executor> make_cpu_executor() { return std::make_unique<CpuExecutor>(); }

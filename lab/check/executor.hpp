@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dispatch/context.hpp"
+#include "dispatch/kernel.hpp"
 #include "lab/check/tensors.hpp"
 
 namespace attune::lab {
@@ -34,9 +36,12 @@ class Executor {
 
   void forward(std::string_view kernel, Tensors& tensors) { forward(kernel, tensors, settings().front()); }
 
-  // Names of every kernel of this device, the library's own choices first, then those reached only by force.
+  // Names of every kernel that runs here, the library's own choices first, then those reached only by force.
   std::vector<std::string> kernels() const;
 };
+
+// What this machine lacks to run the kernel, or "".
+std::string absence_of(const Kernel& kernel, const Context& context);
 
 std::unique_ptr<Executor> make_cpu_executor();
 

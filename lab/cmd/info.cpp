@@ -5,6 +5,7 @@
 
 #include "cpu/isa.hpp"
 #include "dispatch/context.hpp"
+#include "lab/check/executor.hpp"
 #include "lab/check/gate.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
@@ -14,15 +15,6 @@
 
 namespace attune::lab {
 namespace {
-
-// Every kernel takes this one, unless the machine lacks something.
-constexpr std::string_view plain_problem = "fwd b1 h1/1 q64 k64 d64 f16";
-
-std::string absence_of(const Kernel& kernel, const Context& context) {
-  Problem problem = parse_problem(plain_problem);
-  problem.device_kind = kernel.device_kind();
-  return kernel.refusal(problem, context);
-}
 
 int info(bool json) {
   Context context(lab_thread_options());
