@@ -35,51 +35,62 @@ struct RowScratch {
   }
 };
 
-// Rows of a strided cache are too far apart for the hardware to foresee; this many keys ahead hides the memory's
-// latency.
-constexpr int64_t prefetched_keys = 16;
+// Rows of a strided cache are too far apart for the hardware to foresee: a chunk is fetched while the one before it is
+// computed.
+constexpr int64_t prefetched_keys = key_alignment;
 
 inline void prefetch(const char* from, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
 }
 
-// x[r][i] = q[r] . k[i] for R rows.
+// x[r][i] = q[r] . k[i] for R rows, as many keys at a time as fill a vector with their scores; x is written up to a
+// multiple of that. `ahead` keys may be prefetched.
 template <Dtype dtype, int R>
-void row_scores(const Call& call, const Block& block, int64_t from, int64_t keys, const float* q, int64_t q_pitch,
-                float* x) {
+void row_scores(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t ahead, const float* q,
+                int64_t q_pitch, float* x) {
+  constexpr int keys_at_once = width / R;
   const Problem& p = *call.problem;
   const int64_t whole = p.dim_qk / width * width;
   const int64_t step = p.k.row * size_of<dtype>;
-  for (int64_t i = 0; i < keys; ++i) {
-    const char* k = element(call.args->k, dtype, key_offset(p, p.k, block, from + i));
-    if (i + prefetched_keys < keys) prefetch(k + prefetched_keys * step, p.dim_qk * size_of<dtype>);
-    Floats sum[R] = {};
-    for (int64_t d = 0; d < whole; d += width) {
-      const Floats key = load_as_floats<dtype>(k + d * size_of<dtype>);
-      ATTUNE_UNROLL
-      for (int r = 0; r < R; ++r) sum[r] = multiply_add(key, load(q + r * q_pitch + d), sum[r]);
+  for (int64_t i = 0; i < keys; i += keys_at_once) {
+    const char* k[keys_at_once];
+    for (int j = 0; j < keys_at_once; ++j) {
+      k[j] = element(call.args->k, dtype, key_offset(p, p.k, block, from + smaller_of(i + j, keys - 1)));
+      if (i + j + prefetched_keys < ahead) prefetch(k[j] + prefetched_keys * step, p.dim_qk * size_of<dtype>);
     }
-    if (whole < p.dim_qk) {
-      const Floats key = load_as_floats<dtype>(k + whole * size_of<dtype>, p.dim_qk - whole);
+    Floats sum[width] = {};
+    const auto add = [&](int64_t d, const auto& key_at) {
+      Floats q_row[R];
       ATTUNE_UNROLL
-      for (int r = 0; r < R; ++r) sum[r] = multiply_add(key, load(q + r * q_pitch + whole), sum[r]);
-    }
+      for (int r = 0; r < R; ++r) q_row[r] = load(q + r * q_pitch + d);
+      ATTUNE_UNROLL
+      for (int j = 0; j < keys_at_once; ++j) {
+        const Floats key = key_at(k[j] + d * size_of<dtype>);
+        ATTUNE_UNROLL
+        for (int r = 0; r < R; ++r) sum[r * keys_at_once + j] = multiply_add(key, q_row[r], sum[r * keys_at_once + j]);
+      }
+    };
+    for (int64_t d = 0; d < whole; d += width) add(d, [](const char* at) { return load_as_floats<dtype>(at); });
+    if (whole < p.dim_qk) add(whole, [&](const char* at) { return load_as_floats<dtype>(at, p.dim_qk - whole); });
+    alignas(vector_bytes) float scores[width];
+    store(scores, sums_of(sum));
     ATTUNE_UNROLL
-    for (int r = 0; r < R; ++r) x[r * key_alignment + i] = sum_lanes(sum[r]);
+    for (int r = 0; r < R; ++r)
+      __builtin_memcpy(x + r * key_alignment + i, scores + r * keys_at_once, keys_at_once * sizeof(float));
   }
 }
 
 // out[r] = out[r] * rescale[r] + sum over keys of weights[r][i] * v[i], for R rows and Columns vectors of columns.
 template <Dtype dtype, typename T, int R, int Columns, bool skip_zeros>
-void row_values(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t column, const T* weights,
-                const T* rescale, T* out, int64_t out_pitch) {
+void row_values(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t ahead, int64_t column,
+                const T* weights, const T* rescale, T* out, int64_t out_pitch) {
   const Problem& p = *call.problem;
   const int64_t tail = p.dim_v - column - (Columns - 1) * width;  // elements of the last vector, if fewer than width
   const int64_t step = p.v.row * size_of<dtype>;
   Vector<T> sum[R][Columns * parts<T>] = {};
   for (int64_t i = 0; i < keys; ++i) {
     const char* v = element(call.args->v, dtype, key_offset(p, p.v, block, from + i) + column);
-    if (i + prefetched_keys < keys) prefetch(v + prefetched_keys * step, Columns * width * size_of<dtype>);
+    if (i + prefetched_keys < ahead) prefetch(v + prefetched_keys * step, Columns * width * size_of<dtype>);
     Vector<T> value[Columns * parts<T>];
     ATTUNE_UNROLL
     for (int c = 0; c < Columns; ++c) {
@@ -116,14 +127,15 @@ void row_values(const Call& call, const Block& block, int64_t from, int64_t keys
 }
 
 template <Dtype dtype, typename T, int R, bool skip_zeros>
-void row_values_all(const Call& call, const Block& block, int64_t from, int64_t keys, const T* weights,
+void row_values_all(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t ahead, const T* weights,
                     const T* rescale, T* out, int64_t out_pitch) {
   constexpr int columns = row_accumulators / R / parts<T>;
   int64_t column = 0;
   for (; column + columns * width <= out_pitch; column += columns * width)
-    row_values<dtype, T, R, columns, skip_zeros>(call, block, from, keys, column, weights, rescale, out, out_pitch);
+    row_values<dtype, T, R, columns, skip_zeros>(call, block, from, keys, ahead, column, weights, rescale, out,
+                                                 out_pitch);
   for (; column < out_pitch; column += width)
-    row_values<dtype, T, R, 1, skip_zeros>(call, block, from, keys, column, weights, rescale, out, out_pitch);
+    row_values<dtype, T, R, 1, skip_zeros>(call, block, from, keys, ahead, column, weights, rescale, out, out_pitch);
 }
 
 // Softcap, bias, mask and range of one row. True if it may not see some of these keys.
@@ -196,7 +208,7 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
   for (int64_t from = begin; from < end;) {
     const int64_t next = smaller_of(end, (from / key_alignment + 1) * key_alignment);
     const int64_t keys = next - from;
-    row_scores<dtype, R>(call, block, from, keys, scratch.q, scratch.dim_qk, scratch.x);
+    row_scores<dtype, R>(call, block, from, keys, end - from, scratch.q, scratch.dim_qk, scratch.x);
     bool hidden = false;
     for (int r = 0; r < block.count; ++r) {
       if (stacked_row(call, block, r).row >= block.seq_q) {
@@ -208,9 +220,11 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
       rescale[r] = online_softmax_row(call, x, keys, scratch.weights + r * key_alignment, largest[r], total[r]);
     }
     if (hidden)
-      row_values_all<dtype, T, R, true>(call, block, from, keys, scratch.weights, rescale, scratch.out, scratch.dim_v);
+      row_values_all<dtype, T, R, true>(call, block, from, keys, end - from, scratch.weights, rescale, scratch.out,
+                                        scratch.dim_v);
     else
-      row_values_all<dtype, T, R, false>(call, block, from, keys, scratch.weights, rescale, scratch.out, scratch.dim_v);
+      row_values_all<dtype, T, R, false>(call, block, from, keys, end - from, scratch.weights, rescale, scratch.out,
+                                         scratch.dim_v);
     from = next;
   }
   for (int r = 0; r < block.count; ++r)

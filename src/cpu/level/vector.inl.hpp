@@ -90,20 +90,61 @@ T sum_of(Vector<T> v) {
   return sum;
 }
 
-#if defined(__AVX2__)
-inline float sum_lanes(__m256 v) {
-  __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+// The sums of `width` vectors as one vector. Two vectors at a time are interleaved and added, first within each 128
+// bits, then across.
+#if defined(__AVX512F__)
+inline Floats add_words(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
+         __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+}
+inline Floats add_pairs(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+         __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+}
+inline Floats add_quads(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+         __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+#elif defined(__AVX2__)
+inline Floats add_words(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13) +
+         __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+}
+inline Floats add_pairs(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
+         __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+}
+inline Floats add_quads(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+         __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
 }
 #else
-inline float sum_lanes(Floats v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+inline Floats add_words(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+inline Floats add_pairs(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+}
 #endif
+inline Floats sums_of(Floats (&v)[width]) {
+  ATTUNE_UNROLL
+  for (int i = 0; i < width / 2; ++i) v[i] = add_words(v[2 * i], v[2 * i + 1]);
+  ATTUNE_UNROLL
+  for (int i = 0; i < width / 4; ++i) v[i] = add_pairs(v[2 * i], v[2 * i + 1]);
+#if defined(__AVX2__)
+  ATTUNE_UNROLL
+  for (int i = 0; i < width / 8; ++i) v[i] = add_quads(v[2 * i], v[2 * i + 1]);
+#endif
+#if defined(__AVX512F__)
+  v[0] = add_quads(v[0], v[1]);
+#endif
+  return v[0];
+}
+
 #if defined(__AVX512F__)
 // The forms with a mask, of ones, because GCC 12 warns about the undefined variable in its own forms without one.
 inline __m256 low_half(Floats v) { return _mm512_maskz_extractf32x8_ps(0xff, v, 0); }
 inline __m256 high_half(Floats v) { return _mm512_maskz_extractf32x8_ps(0xff, v, 1); }
-inline float sum_lanes(Floats v) { return sum_lanes(_mm256_add_ps(low_half(v), high_half(v))); }
 #endif
 
 // a * b + c, rounded once where the level has such an instruction.
