@@ -11,6 +11,7 @@
 #include "kernels/any/merge.hpp"
 #include "lab/check/checker.hpp"
 #include "lab/check/random_problem.hpp"
+#include "tests/support/merge_desc.hpp"
 
 namespace attune {
 namespace {
@@ -173,17 +174,7 @@ TEST(EmulatedMerge, AgreesWithTheOneOnTheCpu) {
   cpu::Threads threads{attune_options{}};
   for (const attune_dtype part_dtype : {ATTUNE_F16, ATTUNE_BF16, ATTUNE_F32})
     for (const attune_dtype dtype : {ATTUNE_F16, ATTUNE_BF16, ATTUNE_F32}) {
-      attune_merge_desc desc{};
-      desc.struct_size = sizeof desc;
-      desc.part_dtype = part_dtype;
-      desc.dtype = dtype;
-      desc.parts = parts;
-      desc.batch = batch;
-      desc.heads = heads;
-      desc.rows = rows;
-      desc.dim = dim;
-      desc.part_o = desc.o = {heads * rows * dim, dim, rows * dim};
-      desc.part_lse = desc.lse = {heads * rows, 1, rows};
+      const attune_merge_desc desc = test::dense_merge_desc(part_dtype, dtype, parts, batch, heads, rows, dim);
       std::vector<std::vector<float>> part_o(parts), part_lse(parts);
       std::vector<const void*> part_o_pointers;
       std::vector<const float*> part_lse_pointers;

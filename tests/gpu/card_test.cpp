@@ -13,6 +13,7 @@
 #include "lab/check/cuda_backend.hpp"
 #include "lab/check/random_problem.hpp"
 #include "tests/support/gpu.hpp"
+#include "tests/support/merge_desc.hpp"
 
 namespace attune::lab {
 namespace {
@@ -171,17 +172,7 @@ TEST_F(Card, MergeAgreesWithTheOneOnTheCpu) {
   for (const int64_t parts : {1, 2, 37, ATTUNE_MERGE_MAX_PARTS})
     for (const attune_dtype part_dtype : {ATTUNE_F16, ATTUNE_BF16, ATTUNE_F32})
       for (const attune_dtype dtype : {ATTUNE_F16, ATTUNE_BF16, ATTUNE_F32}) {
-        attune_merge_desc desc{};
-        desc.struct_size = sizeof desc;
-        desc.part_dtype = part_dtype;
-        desc.dtype = dtype;
-        desc.parts = parts;
-        desc.batch = batch;
-        desc.heads = heads;
-        desc.rows = rows;
-        desc.dim = dim;
-        desc.part_o = desc.o = {heads * rows * dim, dim, rows * dim};
-        desc.part_lse = desc.lse = {heads * rows, 1, rows};
+        const attune_merge_desc desc = test::dense_merge_desc(part_dtype, dtype, parts, batch, heads, rows, dim);
         uint32_t state = 1;
         const auto number = [&] {
           return static_cast<float>(static_cast<int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-28f;

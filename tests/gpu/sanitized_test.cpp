@@ -17,6 +17,7 @@
 #include "lab/check/cuda_backend.hpp"
 #include "lab/pack/manifest.hpp"
 #include "tests/support/card.hpp"
+#include "tests/support/merge_desc.hpp"
 #include "tests/support/paths.hpp"
 
 namespace attune::gpu {
@@ -191,17 +192,7 @@ TEST_F(Sanitized, Reference) {
 
 TEST_F(Sanitized, Merge) {
   constexpr int64_t parts = 5, batch = 2, heads = 2, rows = 30, dim = 70, lines = batch * heads * rows;
-  attune_merge_desc desc{};
-  desc.struct_size = sizeof desc;
-  desc.part_dtype = ATTUNE_F32;
-  desc.dtype = ATTUNE_BF16;
-  desc.parts = parts;
-  desc.batch = batch;
-  desc.heads = heads;
-  desc.rows = rows;
-  desc.dim = dim;
-  desc.part_o = desc.o = {heads * rows * dim, dim, rows * dim};
-  desc.part_lse = desc.lse = {heads * rows, 1, rows};
+  const attune_merge_desc desc = test::dense_merge_desc(ATTUNE_F32, ATTUNE_BF16, parts, batch, heads, rows, dim);
   uint32_t state = 1;
   const auto number = [&] {
     return static_cast<float>(static_cast<int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-31f;
