@@ -69,6 +69,11 @@ typedef uint32_t attune_features;
 #define ATTUNE_USED_Q 0x080u  /* args.used_q: rows in use per sequence */
 #define ATTUNE_USED_K 0x100u  /* args.used_k: keys in use per sequence */
 #define ATTUNE_LSE 0x200u     /* args.lse receives the log-sum-exp of each row */
+/* On a GPU the call may start while the kernel before it in the stream is still ending; it waits for that kernel before
+ * it reads or writes what that kernel may touch. Kernels that cannot do so run in stream order. */
+#define ATTUNE_OVERLAP 0x400u
+/* Together with ATTUNE_OVERLAP: K and V are not written by that kernel, and may be read before it has ended. */
+#define ATTUNE_KV_READY 0x800u
 
 /* Strides of q, k, v, o and lse, in elements; 0 and negative ones are legal. `batch` is not read for packed sequences.
  * No two elements of an output may share memory: in order of size, each stride of o and of lse steps over all that the

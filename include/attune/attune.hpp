@@ -193,6 +193,8 @@ ATTUNE_CPP_INLINE namespace api {
     Device device{};
     void* workspace = nullptr;  // at least Context::workspace_bytes, 256-byte aligned
     uint64_t workspace_bytes = 0;
+    bool overlap = false;   // ATTUNE_OVERLAP: may start while the kernel before it in the stream is still ending
+    bool kv_ready = false;  // ATTUNE_KV_READY, with overlap: that kernel does not write k and v
 
     attune_forward_desc desc() const;
     attune_forward_args args() const;
@@ -359,6 +361,8 @@ ATTUNE_CPP_INLINE namespace api {
     enable(ATTUNE_USED_K, used_k != nullptr);
     enable(ATTUNE_LSE, lse != nullptr);
     if (lse != nullptr) desc.lse = lse_strides.value_or(attune_strides{q.heads * q.rows, 1, q.rows});
+    enable(ATTUNE_OVERLAP, overlap);
+    enable(ATTUNE_KV_READY, kv_ready);
     return desc;
   }
 

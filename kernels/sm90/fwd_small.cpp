@@ -196,7 +196,9 @@ class ForwardSmall final : public gpu::GpuKernel {
     };
     const jit::Dim3 grid = {static_cast<uint32_t>(layout.ctas_m * config.cluster),
                             static_cast<uint32_t>(problem.heads_q / layout.pack), static_cast<uint32_t>(problem.batch)};
-    return {{gpu::make_step(unit, grid, params, fill)}, 0};
+    gpu::Step step = gpu::make_step(unit, grid, params, fill);
+    step.programmatic = problem.has(ATTUNE_OVERLAP);
+    return {{std::move(step)}, 0};
   }
 
   // One panel of a tile: the rows of `pack` heads beside each other, position by position.

@@ -29,7 +29,7 @@ std::string common_refusal(const Problem& problem, const gpu::DeviceProperties& 
   if (device.capability() != 90) return fmt::format("{} is not sm_90", device.arch());
   if (problem.dtype == Dtype::f32) return "dtype f32 is not f16 or bf16";
   if (problem.dim_qk != problem.dim_v) return fmt::format("head dims {} and {} differ", problem.dim_qk, problem.dim_v);
-  constexpr attune_features taken = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_WINDOW;
+  constexpr attune_features taken = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_WINDOW | ATTUNE_OVERLAP | ATTUNE_KV_READY;
   if ((problem.features & ~taken) != 0) return "softcap, sink, bias, mask, packed or used lengths are asked for";
   if (problem.window_left != unbounded || problem.window_right != unbounded) return "a window is asked for";
   if (problem.empty() || problem.seq_k == 0) return "the problem is empty";

@@ -83,6 +83,8 @@ std::string to_string(const Problem& problem) {
   if (!problem.has(ATTUNE_LSE)) text += " nolse";
   if (problem.scale != default_scale(problem.dim_qk)) text += fmt::format(" scale{}", problem.scale);
   text += layout_word(problem);
+  if (problem.has(ATTUNE_OVERLAP)) text += " overlap";
+  if (problem.has(ATTUNE_KV_READY)) text += " kvready";
   return text;
 }
 

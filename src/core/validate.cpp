@@ -13,7 +13,8 @@ namespace attune {
 namespace {
 
 constexpr uint32_t known_features = ATTUNE_SCALE | ATTUNE_WINDOW | ATTUNE_SOFTCAP | ATTUNE_SINK | ATTUNE_BIAS |
-                                    ATTUNE_MASK | ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_LSE;
+                                    ATTUNE_MASK | ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_LSE |
+                                    ATTUNE_OVERLAP | ATTUNE_KV_READY;
 constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 
 void read_kinds(const attune_forward_desc& desc, Problem& problem) {
@@ -21,6 +22,10 @@ void read_kinds(const attune_forward_desc& desc, Problem& problem) {
     fail(ATTUNE_INVALID_ARGUMENT, "desc.features is {:#x}; the bits {:#x} are unknown, {:#x} are allowed",
          desc.features, desc.features & ~known_features, known_features);
   problem.features = desc.features;
+  if (problem.has(ATTUNE_KV_READY) && !problem.has(ATTUNE_OVERLAP))
+    fail(ATTUNE_INVALID_ARGUMENT,
+         "desc.features is {:#x}; ATTUNE_KV_READY ({:#x}) is allowed only together with ATTUNE_OVERLAP ({:#x})",
+         desc.features, ATTUNE_KV_READY, ATTUNE_OVERLAP);
   check_reserved("desc.reserved", desc.reserved);
   problem.device_kind = checked_device(desc.device_kind, desc.device_index);
   problem.device_index = desc.device_index;

@@ -36,6 +36,9 @@ class Kernel {
   // Predicted run time: the selection takes the smallest. Only the order matters.
   virtual double predicted_seconds(const Problem& problem, const Context& context) const = 0;
 
+  // Whether it starts, where ATTUNE_OVERLAP is asked for, while the kernel before it in the stream is still ending.
+  virtual bool overlaps(const Problem&, const Context&) const { return false; }
+
   // Everything that can be done before the tensors are known. Called once per problem and context.
   virtual std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const = 0;
 };

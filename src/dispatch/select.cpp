@@ -48,6 +48,9 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
     selection.why = fmt::format("predicted {}, {} {}", duration(all[0].predicted_seconds), all[1].kernel->name(),
                                 duration(all[1].predicted_seconds));
   }
+  if (problem.has(ATTUNE_OVERLAP))
+    selection.why += selection.chosen->overlaps(problem, context) ? "; overlaps the end of the kernel before it"
+                                                                  : "; runs in stream order: it cannot overlap";
   return selection;
 }
 

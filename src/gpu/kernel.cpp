@@ -74,6 +74,11 @@ double GpuKernel::predicted_seconds(const Problem& problem, const Context& conte
   return predicted_seconds_on(problem, context.gpu().properties(problem.device_index));
 }
 
+bool GpuKernel::overlaps(const Problem& problem, const Context& context) const {
+  const DeviceProperties& device = context.gpu().properties(problem.device_index);
+  return recipe(problem, device, space(problem, device).at(0)).steps.at(0).programmatic;
+}
+
 std::unique_ptr<const Plan> GpuKernel::plan(const Problem& problem, Context& context) const {
   return plan_with(problem, context, space(problem, context.gpu().properties(problem.device_index)).at(0));
 }

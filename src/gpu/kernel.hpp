@@ -22,7 +22,7 @@ namespace attune::gpu {
 struct Step {
   jit::DeviceUnit unit;
   jit::Dim3 grid;
-  bool programmatic = false;  // see Launch
+  bool programmatic = false;  // see Launch; of the first step only if ATTUNE_OVERLAP is asked for
   // Writes unit.params_bytes for one call to `params`, which is aligned to 64 bytes. On the hot path: must not
   // allocate.
   std::function<void(const Driver&, const attune_forward_args&, void* params)> bind;
@@ -65,6 +65,7 @@ class GpuKernel : public Kernel {
 
   std::string refusal(const Problem& problem, const Context& context) const final;
   double predicted_seconds(const Problem& problem, const Context& context) const final;
+  bool overlaps(const Problem& problem, const Context& context) const final;
   std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const final;
 
   // A plan with a configuration of one's own choice, for sweeps.

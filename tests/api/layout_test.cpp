@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <iterator>
 #include <type_traits>
 
 #include "attune/attune.h"
@@ -132,9 +133,9 @@ TEST(Layout, ConstantsKeepTheirValues) {
   EXPECT_EQ(ATTUNE_CAUSAL_NONE, 0);
   EXPECT_EQ(ATTUNE_CAUSAL_TOP_LEFT, 1);
   EXPECT_EQ(ATTUNE_CAUSAL_BOTTOM_RIGHT, 2);
-  const uint32_t bits[] = {ATTUNE_SCALE, ATTUNE_WINDOW, ATTUNE_SOFTCAP, ATTUNE_SINK,   ATTUNE_BIAS,
-                           ATTUNE_MASK,  ATTUNE_PACKED, ATTUNE_USED_Q,  ATTUNE_USED_K, ATTUNE_LSE};
-  for (uint32_t i = 0; i < 10; ++i) EXPECT_EQ(bits[i], 1u << i);
+  const uint32_t bits[] = {ATTUNE_SCALE,  ATTUNE_WINDOW, ATTUNE_SOFTCAP, ATTUNE_SINK, ATTUNE_BIAS,    ATTUNE_MASK,
+                           ATTUNE_PACKED, ATTUNE_USED_Q, ATTUNE_USED_K,  ATTUNE_LSE,  ATTUNE_OVERLAP, ATTUNE_KV_READY};
+  for (uint32_t i = 0; i < std::size(bits); ++i) EXPECT_EQ(bits[i], 1u << i);
   EXPECT_EQ(ATTUNE_MERGE_MAX_PARTS, 256);
 }
 

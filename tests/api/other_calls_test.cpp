@@ -15,6 +15,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 class CApi : public testing::Test {
@@ -186,6 +187,24 @@ TEST_F(CApi, ExplanationsAreCutAsSnprintfCuts) {
     EXPECT_STREQ(part.c_str(), whole.substr(0, capacity - 1).c_str());
     EXPECT_EQ(part.substr(capacity), "###");
   }
+}
+
+// Who cannot overlap runs in order, and says so.
+TEST_F(CApi, OverlapMeansNothingToTheCpu) {
+  test::ForwardCall plain(desc_), overlapping(desc_);
+  overlapping.desc.features |= ATTUNE_OVERLAP | ATTUNE_KV_READY;
+  for (test::ForwardCall* call : {&plain, &overlapping}) {
+    test::Numbers numbers(7);
+    call->fill_values(numbers);
+    ASSERT_EQ(call->run(context_), ATTUNE_OK) << attune_last_error();
+  }
+  EXPECT_EQ(overlapping.o.copy(), plain.o.copy());
+  EXPECT_EQ(overlapping.lse.copy(), plain.lse.copy());
+  char text[1024];
+  ASSERT_EQ(attune_explain(context_, &overlapping.desc, text, sizeof text, nullptr), ATTUNE_OK);
+  EXPECT_THAT(text, HasSubstr("; runs in stream order: it cannot overlap\n"));
+  ASSERT_EQ(attune_explain(context_, &plain.desc, text, sizeof text, nullptr), ATTUNE_OK);
+  EXPECT_THAT(text, Not(HasSubstr("overlap")));
 }
 
 TEST_F(CApi, ErrorTextsBelongToTheirThread) {

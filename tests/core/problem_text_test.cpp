@@ -23,7 +23,7 @@ class RandomProblems {
     Problem p;
     p.features = pick({0u, ATTUNE_SINK}) | pick({0u, ATTUNE_BIAS}) | pick({0u, ATTUNE_MASK}) |
                  pick({0u, 0u, ATTUNE_PACKED}) | pick({0u, 0u, ATTUNE_USED_Q}) | pick({0u, 0u, ATTUNE_USED_K}) |
-                 pick({ATTUNE_LSE, ATTUNE_LSE, 0u});
+                 pick({ATTUNE_LSE, ATTUNE_LSE, 0u}) | pick({0u, ATTUNE_OVERLAP, ATTUNE_OVERLAP | ATTUNE_KV_READY});
     p.dtype = pick({Dtype::f16, Dtype::bf16, Dtype::f32});
     p.bias_dtype = p.has(ATTUNE_BIAS) ? pick({p.dtype, Dtype::f32}) : p.dtype;
     p.causal = pick({Causal::none, Causal::top_left, Causal::bottom_right});
@@ -101,10 +101,11 @@ TEST(ProblemText, TheExamplesOfTheManualHold) {
 TEST(ProblemText, ReadsWhatItSays) {
   const Problem p = parse_problem(
       "fwd b2 h8/2 q5 k7 d64/128 bf16 causal-tl w3,0 cap30 sink bias=1h1k:f32 mask=b11k var used-q used-k scale-0.3 "
-      "bhsd");
+      "bhsd overlap kvready");
   EXPECT_EQ(p.device_kind, DeviceKind::cpu);
   EXPECT_EQ(p.features, ATTUNE_LSE | ATTUNE_SINK | ATTUNE_BIAS | ATTUNE_MASK | ATTUNE_PACKED | ATTUNE_USED_Q |
-                            ATTUNE_USED_K | ATTUNE_SCALE | ATTUNE_SOFTCAP | ATTUNE_WINDOW);
+                            ATTUNE_USED_K | ATTUNE_SCALE | ATTUNE_SOFTCAP | ATTUNE_WINDOW | ATTUNE_OVERLAP |
+                            ATTUNE_KV_READY);
   EXPECT_EQ(p.batch, 2);
   EXPECT_EQ(p.heads_q, 8);
   EXPECT_EQ(p.heads_kv, 2);
@@ -169,6 +170,8 @@ TEST(ProblemText, BadTextIsNamed) {
   EXPECT_THAT(refusal(shape + "w5"), HasSubstr("w#,#"));
   EXPECT_THAT(refusal(shape + "w5,"), HasSubstr("w#,#"));
   EXPECT_THAT(refusal(shape + "w-2,5"), HasSubstr("desc.window_left is -2"));
+  EXPECT_THAT(refusal(shape + "kvready"), HasSubstr("ATTUNE_KV_READY (0x800) is allowed only together with"));
+  EXPECT_THAT(refusal(shape + "overlap overlap"), HasSubstr("second time"));
   EXPECT_THAT(refusal(shape + "cap0"), HasSubstr("greater than 0"));
   EXPECT_THAT(refusal(shape + "cap-1"), HasSubstr("desc.softcap is -1"));
   EXPECT_THAT(refusal(shape + "capx"), HasSubstr("'capx' in problem"));

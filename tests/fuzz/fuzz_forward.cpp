@@ -107,7 +107,8 @@ attune_score_strides consume_score_strides(FuzzedDataProvider& bytes, const attu
 attune_forward_desc consume_desc(FuzzedDataProvider& bytes) {
   attune_forward_desc desc{};
   desc.struct_size = sizeof desc;
-  desc.features = bytes.ConsumeIntegral<uint32_t>() & 0x3ffu;
+  desc.features = bytes.ConsumeIntegral<uint32_t>() & 0xfffu;
+  if ((desc.features & ATTUNE_OVERLAP) == 0) desc.features &= ~ATTUNE_KV_READY;
   desc.dtype = bytes.ConsumeIntegralInRange(0, 2);
   desc.bias_dtype = bytes.ConsumeBool() ? desc.dtype : ATTUNE_F32;
   desc.causal = bytes.ConsumeIntegralInRange(0, 2);
