@@ -55,15 +55,14 @@ class Forward final : public gpu::GpuKernel {
     return {};
   }
 
-  double predicted_seconds_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
+  // The prediction is too coarse to tell configurations apart.
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
     const double flops_per_second_and_sm = problem.dtype == Dtype::f32 ? 15e9 : 60e9;
-    return 10e-6 + useful_flops(problem) / (flops_per_second_and_sm * device.sm_count);
-  }
-
-  std::vector<std::string> space(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    std::vector<std::string> texts;
-    for (const Config& config : configs_for(problem, device)) texts.push_back(text_of(config));
-    return texts;
+    const double seconds = 10e-6 + useful_flops(problem) / (flops_per_second_and_sm * device.sm_count);
+    std::vector<Configuration> list;
+    for (const Config& config : configs_for(problem, device)) list.push_back({text_of(config), seconds});
+    return list;
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,

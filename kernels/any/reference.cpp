@@ -25,12 +25,10 @@ class Reference final : public gpu::GpuKernel {
     return {};
   }
 
-  double predicted_seconds_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    return 20e-6 + useful_flops(problem) / (5e9 * device.sm_count);
-  }
-
-  std::vector<std::string> space(const Problem&, const gpu::DeviceProperties&) const override {
-    return {jit::Initializer().add("warps", Config{}.warps).text()};
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
+    return {{jit::Initializer().add("warps", Config{}.warps).text(),
+             20e-6 + useful_flops(problem) / (5e9 * device.sm_count)}};
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties&, std::string_view text) const override {

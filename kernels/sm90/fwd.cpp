@@ -155,16 +155,13 @@ class Forward final : public gpu::GpuKernel {
     return common_refusal(problem, device);
   }
 
-  double predicted_seconds_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
     constexpr double launch_us = 3;  // with the first loads and the last stores, which nothing hides
-    const auto best = best_first(problem, device);
-    return (launch_us + best.at(0).schedule.makespan_us) * 1e-6;
-  }
-
-  std::vector<std::string> space(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    std::vector<std::string> texts;
-    for (const Choice& choice : best_first(problem, device)) texts.push_back(text_of(choice.candidate->config));
-    return texts;
+    std::vector<Configuration> list;
+    for (const Choice& choice : best_first(problem, device))
+      list.push_back({text_of(choice.candidate->config), (launch_us + choice.schedule.makespan_us) * 1e-6});
+    return list;
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,

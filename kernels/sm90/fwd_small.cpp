@@ -142,14 +142,12 @@ class ForwardSmall final : public gpu::GpuKernel {
     return common_refusal(problem, device);
   }
 
-  double predicted_seconds_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    return predicted_us(problem, *best_first(problem, device).at(0), device) * 1e-6;
-  }
-
-  std::vector<std::string> space(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    std::vector<std::string> texts;
-    for (const Candidate* candidate : best_first(problem, device)) texts.push_back(text_of(candidate->config));
-    return texts;
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
+    std::vector<Configuration> list;
+    for (const Candidate* candidate : best_first(problem, device))
+      list.push_back({text_of(candidate->config), predicted_us(problem, *candidate, device) * 1e-6});
+    return list;
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,

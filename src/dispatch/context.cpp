@@ -109,7 +109,7 @@ void Context::merge(const attune_merge_desc& desc, const attune_merge_args& args
 std::string Context::explain(const attune_forward_desc& desc) {
   const Problem problem = problem_from(desc);
   const Selection selection = select(problem, *this, forced_kernel_);
-  std::string text = fmt::format("problem: {}\n{}", to_string(problem), to_string(selection));
+  std::string text = explanation(problem, selection, *this);
   if (selection.chosen != nullptr) {
     const Plan& plan = plan_for(desc);
     text += fmt::format("workspace: {} bytes\n{}", plan.workspace_bytes(), plan.describe());

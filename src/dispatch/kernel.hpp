@@ -17,6 +17,12 @@ class Context;  // dispatch/context.hpp: threads, devices, the store
 
 class Plan;
 
+// One of the ways in which a kernel can run a problem.
+struct Configuration {
+  std::string text;
+  double predicted_seconds = 0;
+};
+
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -35,6 +41,9 @@ class Kernel {
 
   // Predicted run time: the selection takes the smallest. Only the order matters.
   virtual double predicted_seconds(const Problem& problem, const Context& context) const = 0;
+
+  // Those of a problem it does not refuse, best first: the first is the one it takes. None if there is only one way.
+  virtual std::vector<Configuration> configurations(const Problem&, const Context&) const { return {}; }
 
   // Whether it starts, where ATTUNE_OVERLAP is asked for, while the kernel before it in the stream is still ending.
   virtual bool overlaps(const Problem&, const Context&) const { return false; }

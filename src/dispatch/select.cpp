@@ -54,15 +54,21 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
   return selection;
 }
 
-std::string to_string(const Selection& selection) {
-  std::string text =
-      fmt::format("kernel: {}\nwhy: {}\n", selection.chosen ? selection.chosen->name() : "none", selection.why);
+std::string explanation(const Problem& problem, const Selection& selection, const Context& context) {
+  const bool chosen = selection.chosen != nullptr;
+  std::string text = fmt::format("problem: {}\nkernel: {}\nwhy: {}\ncandidates:\n", to_string(problem),
+                                 chosen ? selection.chosen->name() : "none", selection.why);
+  constexpr auto row = "{:>10}  {}\n";
   for (const Candidate& c : selection.candidates) {
     if (c.refusal.empty())
-      text += fmt::format("candidate: {} predicted {}\n", c.kernel->name(), duration(c.predicted_seconds));
+      text += fmt::format(row, duration(c.predicted_seconds), c.kernel->name());
     else
-      text += fmt::format("candidate: {} cannot: {}\n", c.kernel->name(), c.refusal);
+      text += fmt::format(row, "-", fmt::format("{}: {}", c.kernel->name(), c.refusal));
   }
+  const auto configurations =
+      chosen ? selection.chosen->configurations(problem, context) : std::vector<Configuration>();
+  if (!configurations.empty()) text += fmt::format("configurations of {}:\n", selection.chosen->name());
+  for (const Configuration& c : configurations) text += fmt::format(row, duration(c.predicted_seconds), c.text);
   return text;
 }
 

@@ -26,6 +26,7 @@ inline constexpr int64_t any_alignment = int64_t{1} << 20;
 Selection select(const Problem& problem, const Context& context, std::string_view forced,
                  int64_t alignment = any_alignment);
 
-std::string to_string(const Selection& selection);
+// What was chosen and why, with the predicted times of every candidate and of the chosen kernel's configurations.
+std::string explanation(const Problem& problem, const Selection& selection, const Context& context);
 
 }  // namespace attune

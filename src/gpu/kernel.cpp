@@ -70,8 +70,19 @@ std::string GpuKernel::refusal(const Problem& problem, const Context& context) c
   return refusal_on(problem, runtime.properties(problem.device_index));
 }
 
+std::vector<std::string> GpuKernel::space(const Problem& problem, const DeviceProperties& device) const {
+  std::vector<std::string> texts;
+  for (Configuration& configuration : configurations_on(problem, device))
+    texts.push_back(std::move(configuration.text));
+  return texts;
+}
+
+std::vector<Configuration> GpuKernel::configurations(const Problem& problem, const Context& context) const {
+  return configurations_on(problem, context.gpu().properties(problem.device_index));
+}
+
 double GpuKernel::predicted_seconds(const Problem& problem, const Context& context) const {
-  return predicted_seconds_on(problem, context.gpu().properties(problem.device_index));
+  return configurations(problem, context).at(0).predicted_seconds;
 }
 
 bool GpuKernel::overlaps(const Problem& problem, const Context& context) const {

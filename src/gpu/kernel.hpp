@@ -52,19 +52,20 @@ class GpuKernel : public Kernel {
  public:
   DeviceKind device_kind() const final { return DeviceKind::cuda; }
 
-  // As refusal, predicted_seconds and plan of Kernel, for a device that need not be there.
+  // As refusal, configurations and plan of Kernel, for a device that need not be there. The texts of configurations are
+  // initialisers, and the kernel's predicted time is that of the first.
   virtual std::string refusal_on(const Problem& problem, const DeviceProperties& device) const = 0;
-  virtual double predicted_seconds_on(const Problem& problem, const DeviceProperties& device) const = 0;
-
-  // The configurations a sweep may try, as initialiser texts; the first is the one taken by default. Not for problems
-  // that are refused.
-  virtual std::vector<std::string> space(const Problem& problem, const DeviceProperties& device) const = 0;
-
-  // With one configuration of space().
+  virtual std::vector<Configuration> configurations_on(const Problem& problem,
+                                                       const DeviceProperties& device) const = 0;
+  // With one of these configurations.
   virtual Recipe recipe(const Problem& problem, const DeviceProperties& device, std::string_view config) const = 0;
+
+  // The texts of configurations_on: what a sweep may try.
+  std::vector<std::string> space(const Problem& problem, const DeviceProperties& device) const;
 
   std::string refusal(const Problem& problem, const Context& context) const final;
   double predicted_seconds(const Problem& problem, const Context& context) const final;
+  std::vector<Configuration> configurations(const Problem& problem, const Context& context) const final;
   bool overlaps(const Problem& problem, const Context& context) const final;
   std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const final;
 

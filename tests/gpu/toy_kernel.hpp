@@ -38,9 +38,8 @@ class ToyKernel final : public GpuKernel {
     if (device.major != 9) return "it is not sm_90";
     return tensor_map_refusal(map_of(problem));
   }
-  double predicted_seconds_on(const Problem&, const DeviceProperties&) const override { return 1e-9; }
-  std::vector<std::string> space(const Problem&, const DeviceProperties&) const override {
-    return {".stages = 2", ".stages = 3"};
+  std::vector<Configuration> configurations_on(const Problem&, const DeviceProperties&) const override {
+    return {{".stages = 2", 1e-9}, {".stages = 3", 2e-9}};
   }
   Recipe recipe(const Problem& problem, const DeviceProperties&, std::string_view config) const override {
     jit::DeviceUnit unit;

@@ -77,7 +77,7 @@ TEST(Command, ErrorsNameWhatIsWrong) {
 TEST(Command, UnsupportedIs3) {
   const std::string other_device = "any/fwd";  // a GPU kernel on the CPU
   EXPECT_EQ(attune(std::string("check --backend cpu ") + problem + " --kernel " + other_device).status, 3);
-  EXPECT_EQ(attune(std::string("explain ") + problem + " --kernel " + other_device).status, 3);
+  EXPECT_EQ(attune(std::string("explain --backend cpu ") + problem + " --kernel " + other_device).status, 3);
   EXPECT_EQ(attune(std::string("bench --backend cpu ") + problem + " --kernel " + other_device).status, 3);
 }
 
@@ -186,12 +186,26 @@ TEST(Command, InfoListsKernels) {
 }
 
 TEST(Command, ExplainGivesAReason) {
-  const auto lines = objects(attune(std::string("explain --json ") + problem));
+  const auto lines = objects(attune(std::string("explain --backend cpu --json ") + problem));
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_TRUE(lines[0].at("kernel").get<std::string>().starts_with("cpu/"));
   EXPECT_FALSE(lines[0].at("why").get<std::string>().empty());
   EXPECT_GE(lines[0].at("candidates").size(), 1u);
+  EXPECT_TRUE(lines[0].at("configurations").empty());
   EXPECT_NE(attune(std::string("explain ") + problem).output.find("why: "), std::string::npos);
+}
+
+TEST(Command, ExplainKnowsGpusThatAreNotHere) {
+  const std::string asked = "explain --arch sm_90a 'fwd b1 h8/8 q512 k512 d64 f16 overlap'";
+  const auto lines = objects(attune(asked + " --json"));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].at("kernel"), "sm90/fwd_small");
+  EXPECT_EQ(lines[0].at("candidates")[0].at("predicted_us"), lines[0].at("configurations")[0].at("predicted_us"));
+  EXPECT_GE(lines[0].at("configurations").size(), 2u);
+  const std::string text = attune(asked).output;
+  for (const char* part : {"overlaps the end of the kernel before it", "us  sm90/fwd\n", "us  .row_groups = "})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  EXPECT_EQ(attune("explain --arch sm_70 'fwd b1 h8/8 q512 k512 d64 f16'").status, 2);
 }
 
 }  // namespace
