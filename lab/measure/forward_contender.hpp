@@ -18,7 +18,7 @@ std::unique_ptr<Contender> cpu_forward_contender(std::unique_ptr<Callee> callee,
 enum class GpuMode {
   steady,  // one linear graph on one set of buffers: warm caches. The default, and how the peers were recorded
   cold,    // every launch finds its tensors outside the L2: buffer sets in turn
-  pdl,     // steady, with the programmatic edges that the kernels ask for
+  pdl,     // steady, with the programmatic edges that the calls ask for (ATTUNE_OVERLAP)
   host,    // what a call costs the CPU, the GPU's work left out
 };
 std::string_view name_of(GpuMode mode);
