@@ -29,32 +29,39 @@ struct Candidate {
 
 constexpr Candidate candidates[] = {
     {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 1, .cluster = 1}, 2.4, 0.7},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 128, .stages = 1, .cluster = 2}, 3.3, 1.2},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1}, 2.8, 0.69},
-    {64, {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1}, 3.75, 1.04},
-    {64, {.row_groups = 2, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1}, 3.5, 0.97},
-    {64, {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1, .tiles = 2}, 3.1, 1.06},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4}, 3.9, 0.69},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8}, 4.1, 0.69},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 128, .stages = 1, .cluster = 2}, 3.2, 1.16},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1}, 2.5, 0.69},
+    {64, {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1}, 3.7, 0.96},
+    {64, {.row_groups = 2, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 2.75, 1.0},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 2.7, 0.71, 2},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4}, 3.8, 0.69},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8}, 4.0, 0.69},
     {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 3.35, 0.86},
-    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1}, 3.0, 0.6, 2},
-    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4}, 4.3, 0.86},
-    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8}, 4.5, 0.86},
+    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1}, 2.95, 0.58, 2},
+    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 3.05, 0.58, 2},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4}, 4.2, 0.86},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8}, 4.4, 0.86},
 };
 
 static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[1].config>) ==
               shared_bytes(Variant{.dim = 64}, candidates[1].config));
 static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[4].config>) ==
               shared_bytes(Variant{.dim = 64}, candidates[4].config));
-static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, candidates[11].config>) ==
-              shared_bytes(Variant{.dim = 128}, candidates[11].config));
+static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, candidates[12].config>) ==
+              shared_bytes(Variant{.dim = 128}, candidates[12].config));
 
 Variant variant_of(const Problem& problem) {
-  return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none};
+  return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none,
+          problem.has(ATTUNE_KV_READY)};
 }
 
 std::string text_of(const Variant& variant) {
-  return jit::Initializer().add("dtype", variant.dtype).add("dim", variant.dim).add("causal", variant.causal).text();
+  return jit::Initializer()
+      .add("dtype", variant.dtype)
+      .add("dim", variant.dim)
+      .add("causal", variant.causal)
+      .add("early_keys", variant.early_keys)
+      .text();
 }
 
 std::string text_of(const Config& config) {
@@ -64,7 +71,7 @@ std::string text_of(const Config& config) {
       .add("block_n", config.block_n)
       .add("stages", config.stages)
       .add("cluster", config.cluster)
-      .add("tiles", config.tiles)
+      .add("paired", config.paired)
       .text();
 }
 
@@ -79,13 +86,12 @@ int64_t pack_of(const Problem& problem) {
 
 // How the tiles of a problem are shared out.
 struct Layout {
-  int64_t pack, tiles_m, ctas_m, pairs;  // pairs of batch and (packed) head
+  int64_t pack, tiles_m, packs;  // packs of all sequences, of `pack` heads each
 
   Layout(const Problem& problem, const Config& config)
       : pack(pack_of(problem)),
         tiles_m(ceil_div<int64_t>(problem.seq_q * pack, tile_rows(config))),
-        ctas_m(ceil_div<int64_t>(tiles_m, config.tiles)),
-        pairs(problem.batch * problem.heads_q / pack) {}
+        packs(problem.batch * problem.heads_q / pack) {}
 };
 
 // Blocks that the rows of a tile see.
@@ -101,31 +107,50 @@ int64_t blocks_of(const Problem& problem, const Config& config, const Layout& la
 bool takes(const Problem& problem, const Config& config, const gpu::DeviceProperties& device) {
   if (!legal(variant_of(problem), config, device.smem_per_block_bytes)) return false;
   const Layout layout(problem, config);
-  if (config.tiles > 1 && (problem.causal == Causal::none || layout.tiles_m < 2)) return false;
+  if (config.paired && problem.causal == Causal::none) return false;
   return config.stages > 1 ||
          blocks_of(problem, config, layout, layout.tiles_m - 1) <= int64_t{config.key_groups} * config.cluster;
 }
 
+// Rounds of the tile that comes i-th, if the longest come first.
+double rounds_of(const Problem& problem, const Config& config, const Layout& layout, int64_t i) {
+  const int64_t blocks = blocks_of(problem, config, layout, layout.tiles_m - 1 - i / layout.packs);
+  return static_cast<double>(ceil_div<int64_t>(blocks, int64_t{config.key_groups} * config.cluster));
+}
+
 // CTAs run in waves, the longest tiles in the first. Two on an SM take turns at what one leaves idle.
-double predicted_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
+double predicted_waves_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
   constexpr double slower_beside_another = 1.4;
   const Config& config = candidate.config;
   const Layout layout(problem, config);
-  const int64_t per_sm = candidate.ctas_per_sm;
-  const auto rounds = [&](int64_t tile) {
-    return static_cast<double>(
-        ceil_div<int64_t>(blocks_of(problem, config, layout, tile), int64_t{config.key_groups} * config.cluster));
-  };
-  const int64_t ctas = layout.ctas_m * layout.pairs * config.cluster;
-  const int64_t per_wave = std::max<int64_t>(per_sm * device.sm_count / config.cluster, 1) * config.cluster;
-  const bool crowded = per_sm > 1 && ctas > device.sm_count;
+  const int64_t tiles = layout.tiles_m * layout.packs;
+  const int64_t per_wave = std::max<int64_t>(int64_t{candidate.ctas_per_sm} * device.sm_count / config.cluster, 1);
+  const bool crowded = candidate.ctas_per_sm > 1 && tiles * config.cluster > device.sm_count;
   double us = 0;
-  for (int64_t first = 0; first < ctas; first += per_wave) {
-    const int64_t tile = layout.tiles_m - 1 - first / (layout.pairs * config.cluster);
-    const double longest = rounds(tile) + (config.tiles > 1 ? rounds(layout.tiles_m - 1 - tile) : 0);
-    us += config.tiles * candidate.tile_us + longest * candidate.round_us * (crowded ? slower_beside_another : 1);
-  }
+  for (int64_t first = 0; first < tiles; first += per_wave)
+    us += candidate.tile_us +
+          rounds_of(problem, config, layout, first) * candidate.round_us * (crowded ? slower_beside_another : 1);
   return us;
+}
+
+// Two CTAs on an SM: the longest tile is held up by the short one beside it, or all of them by their number.
+double predicted_pairs_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
+  constexpr double held_up = 0.4, side_by_side = 0.6;  // of what the other, and of what each, would take alone
+  const Layout layout(problem, candidate.config);
+  const int64_t tiles = layout.tiles_m * layout.packs;
+  double all = 0;
+  for (int64_t tile = 0; tile < layout.tiles_m; ++tile)
+    all += static_cast<double>(layout.packs) *
+           (candidate.tile_us + rounds_of(problem, candidate.config, layout, tile * layout.packs) * candidate.round_us);
+  const double longest = rounds_of(problem, candidate.config, layout, 0);
+  const double beside = tiles > device.sm_count ? rounds_of(problem, candidate.config, layout, tiles - 1) : 0;
+  return std::max(candidate.tile_us + (longest + held_up * beside) * candidate.round_us,
+                  all * side_by_side / static_cast<double>(device.sm_count));
+}
+
+double predicted_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
+  return candidate.config.paired ? predicted_pairs_us(problem, candidate, device)
+                                 : predicted_waves_us(problem, candidate, device);
 }
 
 class ForwardSmall final : public gpu::GpuKernel {
@@ -153,7 +178,7 @@ class ForwardSmall final : public gpu::GpuKernel {
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
                      std::string_view text) const override {
     for (const Candidate* candidate : best_first(problem, device))
-      if (text_of(candidate->config) == text) return recipe(problem, candidate->config);
+      if (text_of(candidate->config) == text) return recipe(problem, device, candidate->config);
     fail(ATTUNE_INVALID_ARGUMENT, "sm90/fwd_small has no configuration '{}' for {}", text, to_string(problem));
   }
 
@@ -166,7 +191,7 @@ class ForwardSmall final : public gpu::GpuKernel {
     return list;
   }
 
-  static gpu::Recipe recipe(const Problem& problem, const Config& config) {
+  static gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device, const Config& config) {
     const Variant variant = variant_of(problem);
     jit::DeviceUnit unit;
     unit.name = "sm90/fwd_small";
@@ -178,22 +203,27 @@ class ForwardSmall final : public gpu::GpuKernel {
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
     unit.cluster = {static_cast<uint32_t>(config.cluster), 1, 1};
     unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, o), ATTUNE_OFFSET_FACT(Params, seq_q),
-                   ATTUNE_OFFSET_FACT(Params, pack), ATTUNE_OFFSET_FACT(Params, heads_per_pack)};
+                   ATTUNE_OFFSET_FACT(Params, pack), ATTUNE_OFFSET_FACT(Params, all_packs)};
     unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
 
     const Layout layout(problem, config);
     Params params{};
     set_constants(params, problem);
     params.tiles_m = static_cast<int32_t>(layout.tiles_m);
+    params.sm_count = device.sm_count;
     params.pack = divisor_of(static_cast<uint32_t>(layout.pack));
     params.heads_per_pack = divisor_of(static_cast<uint32_t>(problem.group() / layout.pack));
+    params.packs = divisor_of(static_cast<uint32_t>(problem.heads_q / layout.pack));
+    params.all_packs = divisor_of(static_cast<uint32_t>(layout.packs));
     Maps maps = maps_of(problem, tile_rows(config), config.block_n);
     maps.q = packed_q(problem, layout.pack, tile_rows(config));
     const auto fill = [maps](Params& out, const attune_forward_args& args, const gpu::Driver& driver) {
       set_pointers(out, maps, args, driver);
     };
-    const jit::Dim3 grid = {static_cast<uint32_t>(layout.ctas_m * config.cluster),
-                            static_cast<uint32_t>(problem.heads_q / layout.pack), static_cast<uint32_t>(problem.batch)};
+    const auto tiles_m = static_cast<uint32_t>(layout.tiles_m), packs = static_cast<uint32_t>(layout.packs);
+    const auto cluster = static_cast<uint32_t>(config.cluster), batch = static_cast<uint32_t>(problem.batch);
+    const jit::Dim3 grid =
+        config.paired ? jit::Dim3{tiles_m * packs, 1, 1} : jit::Dim3{tiles_m * cluster, packs / batch, batch};
     gpu::Step step = gpu::make_step(unit, grid, params, fill);
     step.programmatic = problem.has(ATTUNE_OVERLAP);
     return {{std::move(step)}, 0};

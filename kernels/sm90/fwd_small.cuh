@@ -44,6 +44,7 @@ struct Variant {
   Dtype dtype = Dtype::f16;
   int dim = 64;
   bool causal = false;
+  bool early_keys = false;  // K and V may be read before the kernel ahead has ended
 };
 
 struct Config {
@@ -52,7 +53,8 @@ struct Config {
   int block_n = 128;
   int stages = 1;   // blocks of a key group in shared memory; with 1 there is never more than one
   int cluster = 1;  // CTAs that share the keys of a tile
-  int tiles = 1;    // tiles of a CTA; with 2 the longest is followed by the shortest
+  // Two CTAs on an SM: a long tile beside a short one. Otherwise CTA after CTA of a head, the longest first.
+  bool paired = false;
 };
 
 struct Params {
@@ -63,11 +65,13 @@ struct Params {
   int64_t lse_batch_stride, lse_row_stride, lse_head_stride;
   int32_t seq_q, seq_k;
   int32_t diagonal;  // causal: position i sees keys 0 .. i + diagonal
-  int32_t group;     // query heads that share a KV head
   float scale_log2;
   int32_t tiles_m;
-  Divisor pack;            // heads packed into the rows of a tile: group or 1
+  int32_t sm_count;        // for pairs
+  Divisor pack;            // heads packed into the rows of a tile: all that share a KV head, or 1
   Divisor heads_per_pack;  // packs that share a KV head
+  Divisor packs;           // of a sequence
+  Divisor all_packs;       // of all sequences
 };
 
 constexpr int rows_per_warpgroup = 64;
@@ -117,7 +121,7 @@ ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_b
   const bool parts_fit = config.key_groups == 1 || tile_rows(config) <= config.stages * config.block_n;
   return (variant.dim == 64 || variant.dim == 128) && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 &&
          parts_fit && units_per_group(variant, config) >= 1 && units_per_owner(variant, config) >= 1 &&
-         (config.tiles == 1 || config.cluster == 1) && shared_bytes(variant, config) <= shared_limit_bytes;
+         (!config.paired || config.cluster == 1) && shared_bytes(variant, config) <= shared_limit_bytes;
 }
 
 #ifdef __CUDACC_RTC__
@@ -136,18 +140,37 @@ struct Consumer {
   const int row_group, key_group, warp, lane;
   const bool leader;  // one lane of the warp
   const bool loads;   // one lane of the key group
-  const int rank, head, batch;
+  const int rank;
 
-  int m = 0;
+  int m, head, batch;  // the tile, its pack of heads and its sequence
   float s[block_n / 2];
   float o[dim / 2];
   uint32_t p[block_n / 16][4];
   RowState rows;
   Ring<config.stages> ring, pv;
+  bool k_is_there = false;
 
   // The rest of the tile: this group's slice of O, summed over the CTA, and its row state.
   float mine[units][4];
   float max[2], sum[2];
+
+  // The longest tiles first. CTAs on an SM are sm_count apart, nearly: the second gets what is short. Those beyond the
+  // second wait for whoever ends first, and are taken as they come.
+  ATTUNE_DEVICE void take_tile() {
+    if constexpr (config.paired) {
+      const int cta = static_cast<int>(blockIdx.x), last = static_cast<int>(gridDim.x) - 1, sms = params.sm_count;
+      const int order = cta < sms ? cta : cta < 2 * sms ? last - (cta - sms) : cta - sms;
+      const int tile = divide(order, params.all_packs);
+      const int pack = order - tile * static_cast<int>(params.all_packs.value);
+      m = params.tiles_m - 1 - tile;
+      batch = divide(pack, params.packs);
+      head = pack - batch * static_cast<int>(params.packs.value);
+    } else {
+      m = params.tiles_m - 1 - static_cast<int>(blockIdx.x) / config.cluster;
+      head = static_cast<int>(blockIdx.y);
+      batch = static_cast<int>(blockIdx.z);
+    }
+  }
 
   ATTUNE_DEVICE int thread_of_group() const { return (row_group * 4 + warp) * 32 + lane; }
   ATTUNE_DEVICE int first_row() const { return m * tile_rows(config) + row_group * rows_per_warpgroup; }
@@ -188,9 +211,12 @@ struct Consumer {
     tma_load_5d(shared.group[group].v[slot], params.v, shared.v_full[group][slot], 0, block * block_n, 0, kv_head(),
                 batch, Evict::last);
   }
-  // What the first tile needs first, by the starting thread alone.
+  // What is needed first, by the starting thread alone.
   ATTUNE_DEVICE void start() {
-    load_q();
+    if (!variant.early_keys) {
+      grid_dependency_wait();
+      load_q();
+    }
     for (int group = 0; group < config.key_groups; ++group)
       if (const Share of = share(group); of.count > 0) load_k(group, 0, of.block(0));
   }
@@ -242,27 +268,57 @@ struct Consumer {
     return moved;
   }
 
+  // The maximum of the first block, unless it is masked: a quarter of the scores stands for all. Whether they were high
+  // enough shows in the sum, as it does where the maximum of earlier blocks is trusted (see sm90/fwd).
+  ATTUNE_DEVICE void sample_max() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float m = fmaxf(s[2 * i], s[2 * i + 1]);
+#pragma unroll
+      for (int j = 4; j < block_n / 8; j += 4) m = fmaxf(m, fmaxf(s[4 * j + 2 * i], s[4 * j + 2 * i + 1]));
+      rows.max[i] = quad_max(m);
+    }
+  }
+  static ATTUNE_DEVICE bool too_high(const float (&block_sum)[2]) {
+    constexpr float limit = trusted_sum<variant.dtype>;
+    return __any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit);
+  }
+  // For a warp whose trust was misplaced. Says whether earlier results must shrink.
+  ATTUNE_DEVICE bool do_again(int slot, float (&shrink)[2], float (&block_sum)[2]) {
+    score_again<variant.dtype, dim, block_n>(s, shared.q[0], row_group * rows_per_warpgroup + warp * 16,
+                                             tile_rows(config), shared.group[key_group].k[slot][0], lane);
+    const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
+    exponentiate<block_n, true>(s, params.scale_log2, rows, block_sum);
+    return moved;
+  }
+
   // One block at most: nothing to overlap.
-  ATTUNE_DEVICE void attend_once(const Share& share, uint32_t q_parity) {
-    shared.k_full[key_group][0].wait(ring.parity, "k_full");
-    shared.q_full.wait(q_parity, "q_full");
+  ATTUNE_DEVICE void attend_once(const Share& share) {
+    shared.k_full[key_group][0].wait(0, "k_full");
+    shared.q_full.wait(0, "q_full");
     wgmma_fence();
     issue_qk(0);
     wgmma_wait<0>();
     pin(s);
-    float shrink[2];
-    careful_softmax(share.block(0), shrink, rows.sum);
+    float shrink[2], block_sum[2];
+    if ((share.block(0) + 1) * block_n <= every_row_sees()) {
+      sample_max();
+      exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
+      if (too_high(block_sum)) do_again(0, shrink, block_sum);
+    } else {
+      careful_softmax(share.block(0), shrink, block_sum);
+    }
+    rows.sum[0] = block_sum[0], rows.sum[1] = block_sum[1];
     pack_rows<variant.dtype, block_n>(p, s);
-    shared.v_full[key_group][0].wait(ring.parity, "v_full");
+    shared.v_full[key_group][0].wait(0, "v_full");
     wgmma_fence();
     issue_pv(0, true);
     wgmma_wait<0>();
     pin(o);
-    ring.advance();
   }
 
-  // Fills a slot that everybody is done with. With slots to spare, the one before the last: other warps may not have
-  // come as far as this one.
+  // Fills a slot that everybody is done with. With slots to spare, that of block i - 2: other warps may not have come
+  // as far as this one.
   ATTUNE_DEVICE void refill(const Share& share, int i) {
     constexpr int lag = config.stages > 3 ? 2 : 1;
     if (const int next = i - lag + config.stages; loads && i >= lag && next < share.count) {
@@ -276,25 +332,34 @@ struct Consumer {
   }
 
   // Scores and softmax of block i of the share, PV of the block before under it. The first PV multiplies zeros and is
-  // overwritten. The first block and masked ones are careful, the others trust their maximum (see sm90/fwd).
-  template <bool careful>
+  // overwritten. Masked blocks find their maximum; the others trust what earlier ones found, the first one a sample.
+  enum class Maximum { found, sampled, trusted };
+  template <Maximum maximum>
   ATTUNE_DEVICE void step(const Share& share, int i) {
-    const int slot = ring.slot;
-    shared.k_full[key_group][slot].wait(ring.parity, "k_full");
+    constexpr bool found = maximum == Maximum::found;
+    const auto [slot, parity] = ring;
+    if (!k_is_there) shared.k_full[key_group][slot].wait(parity, "k_full");
+    ring.advance();
     wgmma_fence();
     issue_qk(slot);
     issue_pv(pv.slot, i <= 1);
     wgmma_wait<1>();
     pin(s);
+    k_is_there = shared.k_full[key_group][ring.slot].test(ring.parity);  // an answer takes a hundred cycles
     float shrink[2] = {1, 1}, block_sum[2];
     bool moved = false;
-    if constexpr (careful)
+    if constexpr (found) {
       moved = careful_softmax(share.block(i), shrink, block_sum);
-    else
+    } else {
+      if (maximum == Maximum::sampled) sample_max();
       exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
+    }
     pin(s);
+    // Asked here, so that the sums are formed between the exponentials: the assembler moves them down to their first
+    // use, and below a wait they cost 5 %.
+    const bool again = !found && too_high(block_sum);
     // Here, not where PV is issued: the branch keeps the assembler from hoisting the next wait above the exponentials.
-    shared.v_full[key_group][slot].wait(ring.parity, "v_full");
+    shared.v_full[key_group][slot].wait(parity, "v_full");
     wgmma_wait<0>();
     pin(o);
     if (i > 0) {
@@ -302,54 +367,46 @@ struct Consumer {
       refill(share, i);
       pv.advance();
     }
-    constexpr float limit = trusted_sum<variant.dtype>;
-    if (!careful && __any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit)) {
-      score_again<variant.dtype, dim, block_n>(s, shared.q[0], row_group * rows_per_warpgroup + warp * 16,
-                                               tile_rows(config), shared.group[key_group].k[slot][0], lane);
-      moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
-      exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
-    }
+    if (again) moved = do_again(slot, shrink, block_sum);
     if (moved) shrink_rows(o, shrink);
     rows.sum[0] += block_sum[0];
     rows.sum[1] += block_sum[1];
     pack_rows<variant.dtype, block_n>(p, s);
     pin(o);
-    ring.advance();
   }
 
-  ATTUNE_DEVICE void attend(const Share& share, uint32_t q_parity) {
+  ATTUNE_DEVICE void attend(const Share& share) {
 #pragma unroll
     for (int j = 0; j < block_n / 16; ++j)
 #pragma unroll
       for (int r = 0; r < 4; ++r) p[j][r] = 0;
-    shared.q_full.wait(q_parity, "q_full");
+    shared.q_full.wait(0, "q_full");
     const int unmasked = ceil_div(every_row_sees() / block_n - share.first, config.key_groups);  // of the share
     int i = 0;
-    do {
+    if (unmasked > 0) step<Maximum::sampled>(share, i++);
+    while (i < share.count) {
       if (i > 0 && i < unmasked)
-        step<false>(share, i);
+        step<Maximum::trusted>(share, i++);
       else
-        step<true>(share, i);
-    } while (++i < share.count);
+        step<Maximum::found>(share, i++);
+    }
     wgmma_fence();
     issue_pv(pv.slot, share.count == 1);
     wgmma_wait<0>();
     pin(o);
-    if (leader) shared.free[key_group][pv.slot].arrive();
-    pv.advance();
   }
 
-  // O and the state of the rows of this tile, over the keys of this group. The starting thread has seen to the first
-  // loads of the first tile.
-  ATTUNE_DEVICE void run_tile(bool started, uint32_t q_parity) {
+  // O and the state of the rows, over the keys of this group. The starting thread has asked for Q and the first K.
+  ATTUNE_DEVICE void attend_share() {
     const Share share = this->share(key_group);
-    if (loads) {
-      if (!started && key_group == 0) load_q();
-      Ring<config.stages> fill = ring;
-      for (int i = 0; i < min_of(share.count, config.stages); ++i, fill.advance()) {
-        if (!started || i > 0) load_k(key_group, fill.slot, share.block(i));
-        load_v(key_group, fill.slot, share.block(i));
+    if (loads)
+      for (int i = 0; i < min_of(share.count, config.stages); ++i) {
+        if (i > 0) load_k(key_group, i, share.block(i));
+        load_v(key_group, i, share.block(i));
       }
+    if (variant.early_keys && loads && key_group == 0) {
+      grid_dependency_wait();
+      load_q();
     }
     __syncwarp();  // wgmma needs whole warps
     rows = {};
@@ -357,9 +414,9 @@ struct Consumer {
     for (int j = 0; j < dim / 2; ++j) o[j] = 0;
     if (share.count == 0) return;
     if constexpr (config.stages == 1)
-      attend_once(share, q_parity);
+      attend_once(share);
     else
-      attend(share, q_parity);
+      attend(share);
   }
 
   // How much of a part counts: it is relative to its own maximum.
@@ -552,7 +609,6 @@ ATTUNE_DEVICE void run(const Params& params) {
   extern __shared__ uint8_t dynamic_shared[];
   auto& shared = *reinterpret_cast<SharedStorage<variant, config>*>(dynamic_shared);
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
-  const int rank = blockIdx.x % config.cluster, tile = blockIdx.x / config.cluster;
   const bool leader = elect_one();
   Consumer<variant, config> consumer{.params = params,
                                      .shared = shared,
@@ -562,10 +618,8 @@ ATTUNE_DEVICE void run(const Params& params) {
                                      .lane = lane,
                                      .leader = leader,
                                      .loads = group < config.key_groups && warp % 4 == 0 && leader,
-                                     .rank = rank,
-                                     .head = static_cast<int>(blockIdx.y),
-                                     .batch = static_cast<int>(blockIdx.z)};
-  consumer.m = params.tiles_m - 1 - tile;  // the longest first
+                                     .rank = static_cast<int>(blockIdx.x % config.cluster)};
+  consumer.take_tile();
   if (warp == 0 && leader) {
     shared.q_full.init(1);
     for (int g = 0; g < config.key_groups; ++g)
@@ -576,29 +630,21 @@ ATTUNE_DEVICE void run(const Params& params) {
       shared.received.arrive_expect(sizeof shared.part + (config.cluster - 1) * sizeof shared.part_state[0]);
     }
     fence_mbarrier_init();
-    grid_dependency_wait();
     consumer.start();
   }
   __syncthreads();
   grid_dependency_launch();
-  grid_dependency_wait();
+  if (!variant.early_keys) grid_dependency_wait();
   if (config.cluster > 1) cluster_arrive_relaxed();
 
-#pragma unroll 1
-  for (int turn = 0;;) {
-    consumer.run_tile(turn == 0, turn);
-    consumer.join_groups();
-    if constexpr (config.cluster > 1) {
-      cluster_wait();
-      consumer.send_parts();
-    }
-    consumer.store(consumer.join_cluster());
-    if (++turn == config.tiles || consumer.m == tile) return;
-    // What was written to K and V by ordinary stores is overwritten by the copy engine.
-    fence_async_shared();
-    __syncthreads();
-    consumer.m = tile;
+  consumer.attend_share();
+  consumer.join_groups();
+  if constexpr (config.cluster > 1) {
+    cluster_wait();
+    consumer.send_parts();
   }
+  if (variant.early_keys) grid_dependency_wait();  // the kernel ahead may read what is written now
+  consumer.store(consumer.join_cluster());
 }
 
 #endif

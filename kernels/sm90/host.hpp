@@ -38,7 +38,6 @@ void set_constants(Params& params, const Problem& problem) {
   params.seq_q = static_cast<int32_t>(problem.seq_q);
   params.seq_k = static_cast<int32_t>(keys_in_use(problem));
   params.diagonal = static_cast<int32_t>(diagonal_of(problem));
-  params.group = static_cast<int32_t>(problem.group());
   params.scale_log2 = scale_log2_of(problem);
 }
 
