@@ -157,6 +157,8 @@ ProblemSet features() {
               "fwd b4 h2/2 q96 k96 d64 f16 used-q used-k",
               "fwd b4 h2/2 q64 k96 d64 f16 causal-br var used-k",
               "fwd b2 h2/2 q96 k96 d64 f16 nolse",
+              "fwd b2 h2/2 q96 k96 d64 f16 overlap",
+              "fwd b2 h2/2 q96 k96 d64 f16 overlap kvready",
               "fwd b2 h2/2 q96 k96 d64 f16 scale1",
               "fwd b2 h2/2 q96 k96 d64 bf16 scale0",
               "fwd b2 h2/2 q96 k96 d64 f16 scale-0.125",

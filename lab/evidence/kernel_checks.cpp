@@ -29,8 +29,9 @@ constexpr const char* features[] = {"",     "causal-br", "causal-tl", "w30,10", 
 constexpr InputKind hostile[] = {InputKind::heavy_tailed, InputKind::far_negative, InputKind::rising_max};
 
 std::string text_of(const Shape& shape, const Problem& like, const std::string& feature) {
-  return fmt::format("fwd b{} h{}/{} q{} k{} d{}/{} {} {}", shape.batch, shape.heads, shape.heads_kv, shape.seq_q,
-                     shape.seq_k, like.dim_qk, like.dim_v, name_of(like.dtype), feature);
+  return fmt::format("fwd b{} h{}/{} q{} k{} d{}/{} {} {}{}", shape.batch, shape.heads, shape.heads_kv, shape.seq_q,
+                     shape.seq_k, like.dim_qk, like.dim_v, name_of(like.dtype), feature,
+                     like.has(ATTUNE_KV_READY) ? " overlap kvready" : "");
 }
 
 Problem on_gpu(const std::string& text) {

@@ -42,8 +42,8 @@ std::vector<Promise> promises_of(std::string_view kernel, const std::string& arc
   return promises;
 }
 
-// Problems of the promised dtype, head dim and mask: ragged lengths, grouped heads, rows that see nothing, keys that no
-// row sees, no LSE.
+// Problems of the promised dtype, head dim, mask and launch: ragged lengths, grouped heads, rows that see nothing, keys
+// that no row sees, no LSE.
 std::vector<std::string> problems_of(const Promise& promise) {
   const Problem like = parse_problem(promise.problem);
   std::vector<std::string> problems;
@@ -51,7 +51,8 @@ std::vector<std::string> problems_of(const Promise& promise) {
   const GpuKernel& kernel = find_gpu_kernel(promise.kernel);
   const DeviceProperties device = with_few_multiprocessors(typical_device("sm_90a"));
   const auto add = [&](const char* shape, const char* words) {
-    const std::string text = fmt::format("fwd {} d{} {}{}", shape, like.dim_qk, name_of(like.dtype), words);
+    const std::string text = fmt::format("fwd {} d{} {}{}{}", shape, like.dim_qk, name_of(like.dtype), words,
+                                         like.has(ATTUNE_KV_READY) ? " overlap kvready" : "");
     Problem problem = parse_problem(text);
     problem.device_kind = DeviceKind::cuda;
     if (std::ranges::count(kernel.space(problem, device), promise.unit.config) > 0) problems.push_back(text);

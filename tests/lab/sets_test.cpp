@@ -71,7 +71,8 @@ TEST(Sets, FeaturesHaveEveryFeature) {
     no_lse |= !p.has(ATTUNE_LSE);
   }
   constexpr uint32_t all = ATTUNE_SCALE | ATTUNE_WINDOW | ATTUNE_SOFTCAP | ATTUNE_SINK | ATTUNE_BIAS | ATTUNE_MASK |
-                           ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_LSE;
+                           ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_LSE | ATTUNE_OVERLAP |
+                           ATTUNE_KV_READY;
   EXPECT_EQ(features & all, all);
   EXPECT_EQ(causal.size(), 3u);
   EXPECT_EQ(dtypes.size(), 3u);

@@ -1,0 +1,95 @@
+// Selection and planning for an H200 that need not be there: which configurations a kernel offers, and which launches
+// may overlap the kernel before them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "dispatch/context.hpp"
+#include "gpu/kernel.hpp"
+
+namespace attune::gpu {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class OnPaper : public testing::Test {
+ protected:
+  static Problem on_gpu(const std::string& text) {
+    Problem problem = parse_problem(text);
+    problem.device_kind = DeviceKind::cuda;
+    return problem;
+  }
+  Step first_step(const GpuKernel& kernel, const Problem& problem) const {
+    return kernel.recipe(problem, h200, kernel.space(problem, h200).at(0)).steps.at(0);
+  }
+
+  const DeviceProperties& h200 = typical_device("sm_90a");
+  Context context{attune_options{}, std::make_unique<Runtime>(std::vector{h200})};
+};
+
+TEST_F(OnPaper, ConfigurationsAreBestFirst) {
+  for (const char* text : {"fwd b1 h8/8 q512 k512 d64 f16", "fwd b1 h8/8 q2048 k2048 d64 f16 causal-br",
+                           "fwd b1 h32/32 q512 k512 d128 bf16 causal-br", "fwd b16 h16/16 q2048 k2048 d128 bf16",
+                           "fwd b1 h8/2 q1 k700 d64 f16"}) {
+    const Problem problem = on_gpu(text);
+    for (const GpuKernel* kernel : gpu_kernels()) {
+      if (!kernel->refusal_on(problem, h200).empty()) continue;
+      SCOPED_TRACE(testing::Message() << kernel->name() << ", " << text);
+      const std::vector<Configuration> list = kernel->configurations(problem, context);
+      ASSERT_FALSE(list.empty());
+      EXPECT_TRUE(std::ranges::is_sorted(list, {}, &Configuration::predicted_seconds));
+      EXPECT_GT(list[0].predicted_seconds, 0);
+      EXPECT_EQ(kernel->predicted_seconds(problem, context), list[0].predicted_seconds);
+      EXPECT_EQ(first_step(*kernel, problem).unit.config, list[0].text) << "what it takes by default";
+    }
+    for (const char* modelled : {"sm90/fwd", "sm90/fwd_small"}) {
+      const std::vector<Configuration> list = find_gpu_kernel(modelled).configurations(problem, context);
+      EXPECT_LT(list.front().predicted_seconds, list.back().predicted_seconds) << modelled << ", " << text;
+    }
+  }
+}
+
+TEST_F(OnPaper, ExplanationsListThem) {
+  const Problem problem = on_gpu("fwd b1 h8/8 q512 k512 d64 f16");
+  const Selection selection = select(problem, context, "");
+  const std::string text = explanation(problem, selection, context);
+  ASSERT_EQ(selection.chosen->name(), "sm90/fwd_small");
+  size_t at = text.find("configurations of sm90/fwd_small:\n");
+  ASSERT_NE(at, text.npos) << text;
+  for (const Configuration& configuration : selection.chosen->configurations(problem, context)) {
+    const size_t next = text.find(configuration.text, at);
+    ASSERT_NE(next, text.npos) << configuration.text << " is missing or out of order in\n" << text;
+    at = next;
+  }
+  EXPECT_THAT(text, HasSubstr(" us  sm90/fwd\n"));
+  EXPECT_THAT(explanation(on_gpu("fwd b1 h8/8 q512 k512 d80 f16"),
+                          select(on_gpu("fwd b1 h8/8 q512 k512 d80 f16"), context, ""), context),
+              HasSubstr("-  sm90/fwd: head dim 80 is not"));
+}
+
+TEST_F(OnPaper, LaunchesOverlapWhereAskedAndAble) {
+  const std::string plain = "fwd b1 h8/8 q512 k512 d64 f16";
+  for (const GpuKernel* kernel : gpu_kernels())
+    for (const char* asked : {"", " overlap", " overlap kvready"}) {
+      const Problem problem = on_gpu(plain + asked);
+      if (!kernel->refusal_on(problem, h200).empty()) continue;
+      const bool able = kernel->name() == "sm90/fwd_small", overlaps = able && problem.has(ATTUNE_OVERLAP);
+      const Step step = first_step(*kernel, problem);
+      EXPECT_EQ(step.programmatic, overlaps) << kernel->name() << asked;
+      // Whatever does not matter to a kernel must not cost another compilation.
+      const bool early = able && problem.has(ATTUNE_KV_READY);
+      EXPECT_EQ(step.unit.variant == first_step(*kernel, on_gpu(plain)).unit.variant, !early)
+          << kernel->name() << asked;
+
+      const Selection selection = select(problem, context, kernel->name());
+      if (!problem.has(ATTUNE_OVERLAP))
+        EXPECT_THAT(selection.why, Not(HasSubstr("overlap")));
+      else
+        EXPECT_THAT(selection.why, HasSubstr(overlaps ? "; overlaps the end of" : "; runs in stream order"));
+    }
+}
+
+}  // namespace
+}  // namespace attune::gpu
