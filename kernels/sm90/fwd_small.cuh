@@ -633,8 +633,10 @@ ATTUNE_DEVICE void run(const Params& params) {
     consumer.start();
   }
   __syncthreads();
-  grid_dependency_launch();
-  if (!variant.early_keys) grid_dependency_wait();
+  if (!variant.early_keys) {
+    grid_dependency_launch();
+    grid_dependency_wait();
+  }
   if (config.cluster > 1) cluster_arrive_relaxed();
 
   consumer.attend_share();
@@ -643,7 +645,10 @@ ATTUNE_DEVICE void run(const Params& params) {
     cluster_wait();
     consumer.send_parts();
   }
-  if (variant.early_keys) grid_dependency_wait();  // the kernel ahead may read what is written now
+  if (variant.early_keys) {
+    grid_dependency_wait();    // the kernel ahead may read what is written now
+    grid_dependency_launch();  // no sooner: who comes next knows of this kernel, not of the one ahead
+  }
   consumer.store(consumer.join_cluster());
 }
 
