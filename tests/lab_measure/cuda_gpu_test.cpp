@@ -163,7 +163,7 @@ TEST_F(CudaGpuTest, FactsNameTheCard) {
 }
 
 TEST_F(CudaGpuTest, AKernelOfTheLibraryInEveryMode) {
-  Problem problem = parse_problem("fwd b1 h8/8 q256 k256 d64 f16");
+  Problem problem = parse_problem("fwd b1 h8/8 q256 k256 d64 f16 overlap kvready");
   problem.device_kind = DeviceKind::cuda;
   attune_options options{};
   cpu::Threads threads(options);
@@ -186,11 +186,16 @@ TEST_F(CudaGpuTest, AKernelOfTheLibraryInEveryMode) {
     EXPECT_LT(seconds, 1e-2) << protocol.mode;
     EXPECT_NEAR(result.analysis.noise_floor->comparison.verdict.estimate, 1, 0.2) << protocol.mode;
     RecordProperty(protocol.mode + "_nanoseconds", static_cast<int>(seconds * 1e9));
+    const Facts& facts = result.measurement.recordings[0].facts;
     if (mode == GpuMode::steady) {
-      EXPECT_EQ(result.measurement.recordings[0].facts.at("programmatic_edges"), "0");
+      EXPECT_EQ(facts.at("programmatic_edges"), "0");
+    }
+    if (mode == GpuMode::pdl) {
+      const bool overlaps = facts.at("explain").find("; overlaps the end of") != std::string::npos;
+      EXPECT_EQ(std::stoi(facts.at("programmatic_edges")) > 0, overlaps) << facts.at("explain");
     }
     if (mode == GpuMode::cold) {
-      EXPECT_GT(std::stoi(result.measurement.recordings[0].facts.at("buffer_sets")), 10);
+      EXPECT_GT(std::stoi(facts.at("buffer_sets")), 10);
     }
   }
 }
