@@ -135,7 +135,7 @@ double predicted_waves_us(const Problem& problem, const Candidate& candidate, co
 
 // Two CTAs on an SM: the longest tile is held up by the short one beside it, or all of them by their number.
 double predicted_pairs_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
-  constexpr double held_up = 0.4, side_by_side = 0.6;  // of what the other, and of what each, would take alone
+  constexpr double held_up = 0.4, side_by_side = 0.65;  // of what the other, and of what each, would take alone
   const Layout layout(problem, candidate.config);
   const int64_t tiles = layout.tiles_m * layout.packs;
   double all = 0;
