@@ -167,7 +167,7 @@ class Forward final : public gpu::GpuKernel {
 
   std::vector<Configuration> configurations_on(const Problem& problem,
                                                const gpu::DeviceProperties& device) const override {
-    constexpr double launch_us = 2;  // with the first loads and the last stores, which nothing hides
+    constexpr double launch_us = 2.4;  // with the first loads and the last stores, which nothing hides
     std::vector<Configuration> list;
     for (const Choice& choice : best_first(problem, device))
       list.push_back({text_of(choice.candidate->config), (launch_us + choice.schedule.makespan_us) * 1e-6});
