@@ -1,6 +1,7 @@
 #include "lab/cmd/common.hpp"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>

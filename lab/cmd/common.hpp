@@ -1,13 +1,17 @@
 // What several commands share: which problems were asked for, and shrinking what failed.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lab/check/backend.hpp"
 #include "lab/check/checker.hpp"
+
+// CLI11 is slow to compile: who only passes it on does without.
+namespace CLI {
+class App;
+}
 
 namespace attune::lab {
 

@@ -21,7 +21,6 @@
 namespace attune::lab {
 namespace {
 
-using nlohmann::json;
 namespace fs = std::filesystem;
 
 // Enough for ten samples of a contender in each of 15 rounds up to 2 ms a call, and for three of the longest.
@@ -46,7 +45,7 @@ class TemporaryFile {
   std::string path;
 };
 
-std::map<std::string, std::map<std::string, double>> checks_of(const json& line) {
+std::map<std::string, std::map<std::string, double>> checks_of(const nlohmann::json& line) {
   std::map<std::string, std::map<std::string, double>> checks;
   for (const std::string& kernel : line.at("kernels").get<std::vector<std::string>>())
     for (const auto& [name, value] : line.at("checks").at(kernel).items())
@@ -54,7 +53,7 @@ std::map<std::string, std::map<std::string, double>> checks_of(const json& line)
   return checks;
 }
 
-json record_of(const PeerBench& bench, const HostLines& lines, const RecordedRatios& recorded) {
+nlohmann::json record_of(const PeerBench& bench, const HostLines& lines, const RecordedRatios& recorded) {
   std::vector<SpeedResult> results = results_of(lines, recorded);
   if (results.empty()) return nullptr;
   RunStamps run;
@@ -98,7 +97,7 @@ double predicted_seconds(const PeerBench& bench) {
 
 std::vector<SpeedResult> results_of(const HostLines& lines, const RecordedRatios& recorded) {
   std::vector<SpeedResult> results;
-  for (const json& line : lines.problems) {
+  for (const nlohmann::json& line : lines.problems) {
     if (line.at("result").is_null()) continue;
     SpeedResult& result = results.emplace_back();
     result.problem = line.at("problem");
@@ -137,7 +136,7 @@ std::string agreement_with(const RecordedRatios& recorded, const std::vector<Spe
 std::vector<std::string> remarks_on(const HostLines& lines) {
   std::vector<std::string> remarks;
   std::vector<std::pair<std::string, int>> absent;  // the same reason once, with the number of problems
-  for (const json& line : lines.problems) {
+  for (const nlohmann::json& line : lines.problems) {
     const std::string problem = line.at("problem");
     for (const auto& [name, what] : line.at("wrong").items())
       remarks.push_back(
@@ -179,7 +178,7 @@ int bench_with_peers(PeerBench bench) {
     ended = std::current_exception();
   }
   const HostLines lines = read_host_lines(lines_path);
-  const json record = record_of(bench, lines, recorded);
+  const nlohmann::json record = record_of(bench, lines, recorded);
   const std::vector<SpeedRow> rows = record.is_null() ? std::vector<SpeedRow>{} : speed_rows(record);
   const std::vector<BarResult> results = compare_with_bars(rows, bars());
   const std::vector<std::string> remarks = remarks_on(lines);

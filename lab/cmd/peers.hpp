@@ -3,13 +3,17 @@
 // measured comes back as lines of JSON.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lab/measure/analysis.hpp"
+
+// CLI11 is slow to compile: who only passes it on does without.
+namespace CLI {
+class App;
+}
 
 namespace attune::lab {
 
