@@ -11,8 +11,8 @@ namespace {
 constexpr double margin = 2;
 
 constexpr std::string_view all_shapes[] = {
-    "b1 h2/1 q128 k1024 d64",
     "b1 h2/1 q192 k192 d128 causal-br",
+    "b1 h2/1 q128 k1024 d64",
     "b1 h2/2 q256 k40 d32",
     "b1 h2/1 q64 k2048 d80",
     "b2 h2/1 q256 k3 d16",

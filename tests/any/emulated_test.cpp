@@ -11,6 +11,7 @@
 #include "kernels/any/merge.hpp"
 #include "lab/check/checker.hpp"
 #include "lab/check/random_problem.hpp"
+#include "tests/support/budget.hpp"
 #include "tests/support/merge_desc.hpp"
 
 namespace attune {
@@ -89,7 +90,7 @@ TEST_F(Emulated, ForwardStandsHostileInput) {
 TEST_F(Emulated, ForwardOfRandomProblems) {
   const char* chosen = std::getenv("ATTUNE_TEST_SEED");
   const uint64_t first = chosen == nullptr ? 1000 : std::strtoull(chosen, nullptr, 10);
-  for (uint64_t seed = first; seed < first + 120; ++seed) {
+  for (uint64_t seed = first; seed < first + (test::small_budget() ? 30 : 120); ++seed) {
     executor.seed = static_cast<unsigned>(seed);
     expect_good(lab::random_case(seed, 4e5));
     if (HasFailure()) break;  // each failure prints a lot
@@ -161,7 +162,7 @@ void expect_reference_agrees(const Problem& asked, InputKind input, uint64_t see
 }
 
 TEST_F(Emulated, ReferenceAgreesWithTheOneOnTheCpu) {
-  for (uint64_t seed = 1; seed <= 80; ++seed) {
+  for (uint64_t seed = 1; seed <= (test::small_budget() ? 12 : 80); ++seed) {
     const Case c = lab::random_case(seed, 3e5);
     expect_reference_agrees(parse_problem(c.problem), c.input, c.seed, threads);
     if (HasFailure()) break;

@@ -20,6 +20,7 @@
 #include "cpu/reference.hpp"
 #include "dispatch/context.hpp"
 #include "dispatch/kernel.hpp"
+#include "tests/support/budget.hpp"
 #include "tests/support/forward_call.hpp"
 
 namespace attune::test {
@@ -89,10 +90,7 @@ inline std::string name_of_kernel(const testing::TestParamInfo<std::string>& inf
                            ::attune::test::name_of_kernel)
 
 // How many random problems, given the number for a normal run: sanitizer builds ask for fewer.
-inline int budget(int usual) {
-  const char* text = std::getenv("ATTUNE_TEST_BUDGET");
-  return text != nullptr && std::string_view(text) == "small" ? std::max(1, usual / 10) : usual;
-}
+inline int budget(int usual) { return small_budget() ? std::max(1, usual / 10) : usual; }
 
 // What a kernel may be off by, relative to the largest |O| a row can have (the largest |v|): the rounding of the
 // output, and what float32 scores of this size are off by. The lab's gate is far tighter; this finds what is plainly

@@ -163,7 +163,7 @@ TEST(Accuracy, FrozenFileIsWhatIsCompiledIn) {
 
 // The constants still are what the calibration gives: Ideal stays well below them, and they are not loose.
 TEST_F(Gate, ConstantsFitTheCalibration) {
-  const Calibration calibration = calibrate(*reference_, threads_, 99, 1, test::small_budget() ? 2 : 8);
+  const Calibration calibration = calibrate(*reference_, threads_, 99, 1, test::small_budget() ? 1 : 8);
   EXPECT_EQ(calibration.by_dtype.size(), 3u);
   for (const auto& [dtype, entry] : calibration.by_dtype) {
     const double constant = frozen_accuracy().max_ulp(dtype);
