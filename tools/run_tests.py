@@ -1,7 +1,7 @@
 """Runs the tests: what `./dev test` does once everything is installed (`./dev test --help` says how to call it).
 
-Each part of the run is one function of Runner below. A failing step does not stop the run: it is a row with a failure
-in the table that closes it.
+Each part of the run is one function of Runner below: it builds, then starts its tests, which run while the next part is
+built. A failing step does not stop the run: it is a row with a failure in the table that closes it.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import cpu_torch
@@ -44,6 +44,10 @@ SANITIZER_OPTIONS = {
 }
 # Kernels with mistakes, among them stores past the end: what they show is that `attune check` notices.
 WRONG_ON_PURPOSE = "mutants"
+# The folders that take longest begin, so that no core is idle at the end. jit is also the one that compiles the
+# promised kernels, which evidence then finds in the cache.
+LONGEST = ["jit", "any", "mutants", "cpu", "lab"]
+LAST = ["evidence"]
 # Where a log begins to tell what went wrong.
 COMPLAINT = re.compile(r"error:|FAILED|ERROR: |WARNING: ThreadSanitizer|: Failure$")
 
@@ -55,26 +59,32 @@ class Runner:
         self.folders = folders  # only these folders of tests/, if any are named
         self.jobs = jobs
         self.env = env
-        self.rows: list[Row] = []
+        self.rows: list[Row] = []  # as they ended
+        self.pool = ThreadPoolExecutor(jobs)
+        self.started: list[Future] = []
+        self.installs: dict[str, Future] = {}  # of torch, by version
+        self.complete: set[str] = set()  # presets of which everything is built
 
     # Parts.
 
     def release(self) -> None:
         if self.build("release", test_targets(self.folders) or ["all"]):
-            self.gtests("release", BUILD, self.folders or test_folders())
+            self.start_gtests("release", BUILD, self.folders or test_folders())
 
     def asan(self) -> None:
         folders = self.folders or [folder for folder in test_folders() if folder != WRONG_ON_PURPOSE]
         if self.build("asan", [*test_targets(folders), *([] if self.folders else ["fuzz_forward"])]):
-            self.gtests("asan", BUILD / "asan", folders, env=SANITIZER_OPTIONS)
+            self.start_gtests("asan", BUILD / "asan", folders, env=SANITIZER_OPTIONS)
 
     def tsan(self) -> None:
         if self.build("tsan", ["test_threads"]):
-            self.gtests("tsan", BUILD / "tsan", ["threads"], ["--gtest_filter=*Thread*"], SANITIZER_OPTIONS)
+            self.start_gtests("tsan", BUILD / "tsan", ["threads"], ["--gtest_filter=*Thread*"], SANITIZER_OPTIONS)
 
     def fuzz(self) -> None:
-        if not self.build("asan", ["fuzz_forward"]):
-            return
+        if self.build("asan", ["fuzz_forward"]):
+            self.start(self.run_fuzzer)
+
+    def run_fuzzer(self) -> None:
         found = BUILD / "fuzz"  # what the runs of this checkout add to the kept corpus
         found.mkdir(exist_ok=True)
         command = [BUILD / "asan/tests/fuzz_forward", f"-max_total_time={FUZZ_SECONDS}", "-timeout=20"]
@@ -87,16 +97,15 @@ class Runner:
 
     def check(self) -> None:
         if self.build("release", ["attune_command"]):
-            self.one_test("check", [BUILD / "attune", "check", "--all"])
+            self.start(self.one_test, "check", [BUILD / "attune", "check", "--all"])
 
     def python(self) -> None:
         """Scripts, the lab's host on fakes of torch; then the package on the oldest torch it serves and the newest."""
-        self.add(self.pytest("python", [REPO / "tests", f"--ignore={TORCH_TESTS}"]))
-        if not self.build("release", ["libattune.so", "libattune_lab_engine.so"]):
-            return
-        with ThreadPoolExecutor(self.jobs) as pool:
-            list(pool.map(self.torch, [requirements.stem for requirements in cpu_torch.REQUIREMENTS]))
-        self.wheel()
+        self.start(self.pytest, "python", [REPO / "tests", f"--ignore={TORCH_TESTS}"])
+        if self.build("release", ["libattune.so", "libattune_lab_engine.so"]):
+            for name in torch_names():
+                self.start(self.torch, name)
+            self.start(self.wheel)
 
     def wheel(self) -> None:
         """The examples of the documents, on the wheel unpacked."""
@@ -105,23 +114,37 @@ class Runner:
         shutil.rmtree(unpacked, ignore_errors=True)
         unpack = [VENV_PYTHON, "-m", "pip", "install", "--no-index", "--no-deps", "--target", unpacked]
         self.install("wheel", [*unpack, *made.glob("*.whl")])
+        self.installed_torch("newest")
         env = {"PYTHONPATH": f"{unpacked}{os.pathsep}{cpu_torch.folder(BUILD, 'newest')}", "ATTUNE_LIBRARY": ""}
-        self.add(self.pytest("torch wheel", [TORCH_TESTS / "test_docs.py"], env))
+        self.pytest("torch wheel", [TORCH_TESTS / "test_docs.py"], env)
 
     def torch(self, name: str) -> None:
-        if not cpu_torch.is_installed(BUILD, name):
-            self.install(f"install torch {name}", [VENV_PYTHON, REPO / "tools/cpu_torch.py", BUILD, name])
-        env = {"PYTHONPATH": str(cpu_torch.folder(BUILD, name)), "OMP_NUM_THREADS": "1"}
-        self.add(self.pytest(f"torch {name}", [TORCH_TESTS], env))
+        env = {"PYTHONPATH": str(self.installed_torch(name)), "OMP_NUM_THREADS": "1"}
+        self.pytest(f"torch {name}", [TORCH_TESTS], env)
+
+    def start_installing_torch(self) -> None:
+        """Waits for the network more than for a core, so it has threads of its own."""
+        pool = ThreadPoolExecutor(len(torch_names()))
+        for name in torch_names():
+            if not cpu_torch.is_installed(BUILD, name):
+                command = [VENV_PYTHON, REPO / "tools/cpu_torch.py", BUILD, name]
+                self.installs[name] = pool.submit(self.install, f"install torch {name}", command)
+
+    def installed_torch(self, name: str) -> Path:
+        if name in self.installs:
+            self.installs[name].result()
+        return cpu_torch.folder(BUILD, name)
 
     # On a machine with a GPU, from a build made elsewhere.
 
     def prebuilt(self, build: Path) -> None:
         named = self.folders or [*built_folders(build), "python"]
         folders = [folder for folder in named if folder != "python"]
-        self.gtests("cpu", build, [folder for folder in folders if not uses_gpu(folder)])
+        self.start_gtests("cpu", build, [folder for folder in folders if not uses_gpu(folder)])
+        self.finish()
         # One after the other: a GPU is not shared, since tests look at its memory and at the clock.
-        self.gtests("gpu", build, [folder for folder in folders if uses_gpu(folder)], jobs=1)
+        for folder in filter(uses_gpu, folders):
+            self.gtest("gpu", build, folder)
         if "python" in named:
             self.prebuilt_python(build)
         if not self.folders:
@@ -138,7 +161,7 @@ class Runner:
             self.add(Row("python", skipped=[f"{sys.executable} has no {' and no '.join(missing)}"]))
         else:
             env = {"ATTUNE_LIBRARY": str(build / "libattune.so")}
-            self.add(self.pytest("python", [TORCH_TESTS], env, Path(sys.executable)))
+            self.pytest("python", [TORCH_TESTS], env, Path(sys.executable))
 
     def sanitizer(self, build: Path) -> None:
         """GPU tests under compute-sanitizer. A report that is not in the list of known ones is a failure, and so is a
@@ -195,9 +218,12 @@ class Runner:
     # How a part does its work.
 
     def build(self, preset: str, targets: list[str]) -> bool:
-        """Configures and builds. Success counts no test; a build that had nothing to do is not worth a row."""
+        """Configures and builds. Success counts no test; a build that had nothing to do is not worth a row. The build
+        takes no more cores than the tests beside it, some of which look at the clock."""
+        if preset in self.complete:
+            return True
         name = f"build {preset}"
-        build = ["cmake", "--build", "--preset", preset, "--target", *targets]
+        build = ["cmake", "--build", "--preset", preset, "--parallel", str(self.jobs), "--target", *targets]
         row, complaint = self.execute(name, ["cmake", "--preset", preset])
         if not complaint:
             compiled, complaint = self.execute(name, build, timeout=BUILD_TIMEOUT)
@@ -205,6 +231,8 @@ class Runner:
         if complaint:
             row.failures.append(complaint)
             show_log(name)
+        elif targets == ["all"]:
+            self.complete.add(preset)
         if complaint or row.seconds >= 2:
             self.add(row)
         return not complaint
@@ -228,34 +256,36 @@ class Runner:
         self.add(row)
         return row
 
-    def pytest(self, name: str, arguments: list[str | Path], env: Env = None, python: Path = VENV_PYTHON) -> Row:
+    def pytest(self, name: str, arguments: list[str | Path], env: Env = None, python: Path = VENV_PYTHON) -> None:
         result = LOG / f"{name.replace(' ', '-')}.xml"
         row, complaint = self.execute(name, [python, "-m", "pytest", "-q", f"--junitxml={result}", *arguments], env)
         take_results(row, complaint, lambda: results.read_junit(row, result))
-        return row
+        self.add(row)
 
-    def gtests(
-        self,
-        part: str,
-        build: Path,
-        folders: list[str],
-        arguments: Sequence[str] = (),
-        env: Env = None,
-        jobs: int | None = None,
+    def gtest(self, part: str, build: Path, folder: str, arguments: Sequence[str] = (), env: Env = None) -> None:
+        """The test binary of a folder."""
+        name = f"{part} {folder}"
+        result = result_path(name)
+        command = [build / f"tests/test_{folder}", f"--gtest_output=json:{result}", *arguments]
+        row, complaint = self.execute(name, command, env)
+        take_results(row, complaint, lambda: results.read_gtest(row, result, log_text(name)))
+        self.add(row)
+
+    def start_gtests(
+        self, part: str, build: Path, folders: list[str], arguments: Sequence[str] = (), env: Env = None
     ) -> None:
-        """The test binaries of these folders, each a row."""
+        order = [*LONGEST, *(folder for folder in folders if folder not in [*LONGEST, *LAST]), *LAST]
+        for folder in sorted(folders, key=order.index):
+            self.start(self.gtest, part, build, folder, arguments, env)
 
-        def one(folder: str) -> Row:
-            name = f"{part} {folder}"
-            result = result_path(name)
-            command = [build / f"tests/test_{folder}", f"--gtest_output=json:{result}", *arguments]
-            row, complaint = self.execute(name, command, env)
-            take_results(row, complaint, lambda: results.read_gtest(row, result, log_text(name)))
-            announce_row(row)
-            return row
+    def start(self, step: Callable, *arguments) -> None:
+        """Runs a step as soon as one of the jobs is free."""
+        self.started.append(self.pool.submit(step, *arguments))
 
-        with ThreadPoolExecutor(jobs or self.jobs) as pool:
-            self.rows.extend(pool.map(one, folders))
+    def finish(self) -> None:
+        """Waits for all that was started."""
+        for step in [*self.started, *self.installs.values()]:
+            step.result()
 
     def execute(
         self, name: str, command: Sequence[str | Path], env: Env = None, timeout: float | None = None
@@ -365,11 +395,16 @@ def prebuilt_environment(build: Path) -> dict[str, str]:
     return env
 
 
+def torch_names() -> list[str]:
+    return [requirements.stem for requirements in cpu_torch.REQUIREMENTS]
+
+
 def test_targets(folders: list[str]) -> list[str]:
     return [f"test_{folder}" for folder in folders]
 
 
-PARTS = ["release", "asan", "tsan", "fuzz", "check", "python"]
+# In an order that leaves the many short tests for the end: see LONGEST.
+PARTS = ["release", "check", "python", "fuzz", "asan", "tsan"]
 
 
 def main() -> int:
@@ -400,8 +435,12 @@ def main() -> int:
     elif prebuilt:
         runner.prebuilt(prebuilt)
     else:
-        for part in parts or (["release"] if folders else PARTS):
+        chosen = parts or (["release"] if folders else PARTS)
+        if "python" in chosen:
+            runner.start_installing_torch()
+        for part in chosen:
             getattr(runner, part)()
+        runner.finish()
     print(results.report(runner.rows, time.monotonic() - started))
     return 1 if any(row.failures for row in runner.rows) else 0
 

@@ -39,7 +39,7 @@ def writes(result):
 
 def test_a_good_test_binary_passes(runner, tmp_path):
     program(tmp_path / "tests/test_core", writes(GOOD))
-    runner.gtests("release", tmp_path, ["core"])
+    runner.gtest("release", tmp_path, "core")
     assert [(row.passed, row.failures) for row in runner.rows] == [(1, [])]
 
 
@@ -55,12 +55,12 @@ def test_a_good_test_binary_passes(runner, tmp_path):
 )
 def test_a_bad_test_binary_fails(runner, tmp_path, lines, words):
     program(tmp_path / "tests/test_core", *lines)
-    runner.gtests("release", tmp_path, ["core"])
+    runner.gtest("release", tmp_path, "core")
     assert words in runner.rows[0].failures[0]
 
 
 def test_a_missing_test_binary_fails(runner, tmp_path):
-    runner.gtests("release", tmp_path, ["core"])
+    runner.gtest("release", tmp_path, "core")
     assert "No such file" in runner.rows[0].failures[0]
 
 
@@ -68,6 +68,46 @@ def test_a_hanging_program_is_ended_with_its_children(runner, tmp_path, monkeypa
     monkeypatch.setattr(run_tests, "TEST_TIMEOUT", 0.2)
     program(tmp_path / "hang", "sleep 60 &", "wait")
     assert runner.one_test("hang", [tmp_path / "hang"]).failures == ["still running after 0.2 s"]
+
+
+def test_the_longest_tests_begin_and_evidence_finds_what_jit_compiled(runner, tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(runner, "start", lambda step, part, build, folder, *rest: begun.append(folder))
+    runner.start_gtests("release", tmp_path, ["api", "evidence", "jit", "lab", "ptx"])
+    assert begun == ["jit", "lab", "api", "ptx", "evidence"]
+
+
+def test_tests_run_while_the_next_part_is_built(runner, tmp_path):
+    program(tmp_path / "cmake", f"case $3 in asan) timeout 5 sh -c 'until [ -e {tmp_path}/ran ]; do :; done' ;; esac")
+    program(tmp_path / "ran_beside", f"touch {tmp_path}/ran")
+    assert runner.build("release", ["all"])
+    runner.start(runner.one_test, "beside", [tmp_path / "ran_beside"])
+    assert runner.build("asan", ["test_core"])
+    runner.finish()
+    assert [(row.name, row.passed) for row in runner.rows] == [("beside", 1)]
+
+
+def test_what_is_complete_is_not_built_again(runner, tmp_path):
+    program(tmp_path / "cmake", f"echo $1 >>{tmp_path}/calls")
+    for targets in (["all"], ["attune_command"]):
+        assert runner.build("release", targets)
+    assert (tmp_path / "calls").read_text().split() == ["--preset", "--build"]
+
+
+def test_a_build_that_failed_is_tried_again(runner, tmp_path):
+    program(tmp_path / "cmake", "exit 1")
+    assert not runner.build("release", ["all"])
+    assert not runner.build("release", ["attune_command"])
+    assert [row.failures for row in runner.rows] == [["exit status 1"], ["exit status 1"]]
+
+
+def test_a_step_that_breaks_ends_the_run(runner):
+    def broken():
+        raise OSError("no")
+
+    runner.start(broken)
+    with pytest.raises(OSError, match="no"):
+        runner.finish()
 
 
 def test_a_run_without_a_test_on_the_gpu_fails(runner, tmp_path):
