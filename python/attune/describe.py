@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import torch
 
@@ -31,8 +31,10 @@ class Described(NamedTuple):
     """All that a call needs beside the addresses."""
 
     desc: bytes  # attune_forward_desc
+    empty_strided: Callable[[tuple, tuple, torch.dtype], torch.Tensor]  # memory where q is
     out_shape: tuple
     out_strides: tuple
+    dtype: torch.dtype
     lse_shape: tuple | None
     lse_strides: tuple
     workspace_bytes: int
@@ -55,13 +57,17 @@ def empty_output(q: torch.Tensor, dim_v: int) -> torch.Tensor:
 
 def describe(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, packed=None,
+    return_lse=False, out=None, packed=None, grouped_heads=True,
 ) -> Described:  # fmt: skip
-    """Everything the library cannot see is checked here, the rest there."""
+    """Everything the library cannot see is checked here, the rest there.
+
+    grouped_heads: whether k and v may have another number of heads than q, and not only 1."""
     seen = [_as_bshd(name, tensor, layout, packed) for name, tensor in (("q", q), ("k", k), ("v", v))]
     _check_kin(*seen)
     q4, k4, v4 = seen
     _, rows_q, heads_q, dim_qk = q4.shape
+    if not grouped_heads and k4.shape[2] not in (heads_q, 1):
+        raise InvalidArgument(f"k has {k4.shape[2]} heads; it must have those of q, {heads_q}")
     batch = q4.shape[0] if packed is None else packed.cu_seqlens_q.numel() - 1
     o4 = empty_output(q4, v4.shape[3]) if out is None else _as_bshd("out", out, layout, packed)
     if out is not None:
@@ -119,13 +125,26 @@ def _described(desc: bytes, o4: torch.Tensor, layout: str, packed: Packed | None
         raise error
     return Described(
         desc,
+        _empty_strided(o.device),
         tuple(o.shape),
         o.stride(),
+        o.dtype,
         lse_shape if return_lse else None,
         (heads * rows, rows, 1)[-len(lse_shape) :],
         library().workspace_bytes(desc),
         o.device.index if on_cuda else -1,
     )
+
+
+@cache
+def _empty_strided(device: torch.device) -> Callable[[tuple, tuple, torch.dtype], torch.Tensor]:
+    """torch.empty_strided on that device. The function that inductor's code calls takes half the time of every public
+    one; where there are several GPUs it is no help, since it knows the current one only."""
+    if device.type == "cpu" or torch.cuda.device_count() == 1:
+        quick = getattr(torch._C._dynamo.guards, f"_empty_strided_{device.type}", None)
+        if quick is not None:
+            return quick
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def _is_capturing(device: torch.device) -> bool:

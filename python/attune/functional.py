@@ -7,7 +7,7 @@ from torch.compiler import is_compiling
 
 from attune import ops
 from attune.c_api import InvalidArgument
-from attune.calls import refuse_gradients, run
+from attune.calls import is_plain_eager, refuse_gradients, run
 from attune.describe import Packed, describe, library
 
 _Tensor = torch.Tensor
@@ -38,14 +38,13 @@ def attention(
     """
     if window is not None:
         window = tuple(window)
-    if is_compiling() or type(q) is not _Tensor or type(k) is not _Tensor or type(v) is not _Tensor:
+    if is_compiling() or not is_plain_eager(q, k, v):
         return _attention_through_ops(
             q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse, out, layout
         )  # fmt: skip
     if _is_grad_enabled():
         refuse_gradients(q, k, v, sink, bias)
-    o, lse = run(q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out)
-    return (o, lse) if return_lse else o
+    return run(q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out)
 
 
 def attention_varlen(
@@ -69,16 +68,15 @@ def attention_varlen(
         refuse_gradients(q, k, v, sink, bias)
     if window is not None:
         window = tuple(window)
-    if is_compiling() or type(q) is not _Tensor or type(k) is not _Tensor or type(v) is not _Tensor:
+    if is_compiling() or not is_plain_eager(q, k, v):
         o, lse = ops.attention_varlen(
             q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k, scale, causal, window,
             softcap, sink, bias, mask, return_lse,
         )  # fmt: skip
         o = o if out is None else out.copy_(o)
-    else:
-        packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k)
-        o, lse = run(q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed)
-    return (o, lse) if return_lse else o
+        return (o, lse) if return_lse else o
+    packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k)
+    return run(q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed)
 
 
 def explain(
@@ -92,7 +90,7 @@ def explain(
 
 
 def _attention_through_ops(q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse, out, layout):
-    """Under torch.compile, for subclasses of Tensor, and for what is no tensor yet."""
+    """Where something else than eager torch looks on, and for what is no tensor yet."""
     if not _are_tensors(q, k, v):
         return _on_tensors(
             attention, q, k, v, scale=scale, causal=causal, window=window, softcap=softcap, sink=sink, bias=bias,

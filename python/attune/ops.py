@@ -27,16 +27,16 @@ _library.define(
 
 def _attention(q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse):
     window = None if window is None else tuple(window)
-    out, lse = run(q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse)
-    return out, _no_lse(q) if lse is None else lse
+    result = run(q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse)
+    return result if return_lse else (result, _no_lse(q))
 
 
 def _attention_varlen(q, k, v, cu_q, cu_k, max_q, max_k, used_q, used_k, *score_function):
     scale, causal, window, softcap, sink, bias, mask, return_lse = score_function
     window = None if window is None else tuple(window)
     packed = Packed(cu_q, cu_k, max_q, max_k, used_q, used_k)
-    out, lse = run(q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse, None, packed)
-    return out, _no_lse(q) if lse is None else lse
+    result = run(q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse, None, packed)
+    return result if return_lse else (result, _no_lse(q))
 
 
 def _fake_attention(q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse):

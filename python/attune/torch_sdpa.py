@@ -9,9 +9,10 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 
 from attune.c_api import InvalidArgument, Unsupported
-from attune.calls import run
+from attune.calls import is_plain_eager, refuse_gradients, run
 from attune.functional import attention
 
+_is_grad_enabled = torch.is_grad_enabled
 # On any device; the look at the right one takes five times as long.
 _may_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
@@ -24,12 +25,18 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, s
         raise Unsupported(f"dropout_p is {dropout_p}; it must be 0: there is no dropout yet")
     if is_causal and attn_mask is not None:
         raise InvalidArgument("attn_mask is given beside is_causal=True; one of them must be left out")
-    if is_compiling() or _may_autocast() or (not enable_gqa and query.size(1) != key.size(1)):
+    if is_compiling() or _may_autocast() or not is_plain_eager(query, key, value):
         return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+    bias, mask = (None, attn_mask) if attn_mask is None or attn_mask.dtype == torch.bool else (attn_mask, None)
+    if _is_grad_enabled():
+        refuse_gradients(query, key, value, bias)
+    causal = "top-left" if is_causal else None
     try:
-        return _sdpa(query, key, value, attn_mask, is_causal, scale)
+        return run(
+            query, key, value, "bhsd", scale, causal, None, None, None, bias, mask, False, None, None, enable_gqa
+        )  # fmt: skip
     except InvalidArgument:  # other shapes are rare, and to look for them in every call costs a third of it
-        if _is_plain(query, key, value):
+        if _is_plain(query, key, value) and (enable_gqa or query.shape[1] == key.shape[1]):
             raise
     return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
 

@@ -22,6 +22,12 @@ def device(request):
     return request.getfixturevalue("gpu") if request.param == "cuda" else torch.device("cpu")
 
 
+@pytest.fixture
+def best_device(request):
+    """For what takes long and is seen on the CPU where there is no GPU, as in CI."""
+    return request.getfixturevalue("gpu") if torch.cuda.is_available() else torch.device("cpu")
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(1)

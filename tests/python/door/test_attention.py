@@ -1,5 +1,7 @@
 """attune.attention and attention_varlen: every option against float64, layouts, arrays of other kinds, refusals."""
 
+import re
+
 import attune
 import numpy as np
 import pytest
@@ -209,6 +211,43 @@ def test_what_is_not_there_yet_is_refused():
         attune.attention(q.detach().double(), k.double(), v.double())
     with pytest.raises(attune.Unsupported, match="q is on meta"):
         attune.attention(*(x.detach().to("meta").as_subclass(torch.Tensor) for x in (q, k, v)))
+
+
+def test_a_call_like_the_last_one_but_for_one_thing():
+    """What is known of the last call with the same options must not serve this one."""
+    q, k, v = tensors("cpu")
+    attune.attention(q, k, v)
+    for inputs in (
+        (q[:, :32], k, v),
+        (q, k[:, :46], v[:, :46]),
+        (q.transpose(1, 2).contiguous().transpose(1, 2), k, v),
+        (q, k, v.transpose(1, 2).contiguous().transpose(1, 2)),
+        (q[:, :0], k, v),
+        (q, k[:, :0], v[:, :0]),
+        (q.half(), k.half(), v.half()),
+    ):
+        assert complaint(attune.attention(*inputs), truth(*inputs)) == ""
+        assert complaint(attune.attention(q, k, v), truth(q, k, v)) == ""
+    for sentence, inputs in {
+        "k.dtype is torch.float16": (q, k.half(), v.half()),
+        "v is on meta": (q, k, v.to("meta")),
+        "v has (batch, row, head)": (q, k, v[:, 1:]),
+    }.items():
+        with pytest.raises(attune.InvalidArgument, match=re.escape(sentence)):
+            attune.attention(*inputs)
+
+
+def test_the_way_without_torchs_private_checks(monkeypatch):
+    from attune import calls
+
+    q, k, v = tensors("cpu")
+    expected = attune.attention(q, k, v)
+    monkeypatch.setattr(calls, "_assert_size_stride", None)
+    monkeypatch.setattr(calls, "_latest", {})
+    monkeypatch.setattr(calls, "_known", {})
+    assert torch.equal(attune.attention(q, k, v), expected)
+    assert torch.equal(attune.attention(q, k, v), expected)
+    assert len(calls._known) == 1 and not calls._latest
 
 
 def test_many_signatures_are_forgotten_and_found_again(monkeypatch):

@@ -4,6 +4,13 @@ import attune
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@pytest.fixture
+def device(best_device):
+    return best_device
 
 
 def tensors(device, rows=16, keys=24, dtype=torch.float32):
@@ -103,6 +110,32 @@ def test_fake_tensors():
         q, k, v = tensors("cpu")
         out, lse = attune.attention(q, k, v, return_lse=True)
     assert out.shape == q.shape and lse.shape == (2, 4, 16)
+
+
+def test_those_who_look_on_see_the_operator():
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            seen.append(str(function))
+            return function(*arguments, **(options or {}))
+
+    seen = []
+    inputs = tensors("cpu")
+    heads_first = [x.transpose(1, 2) for x in inputs]
+    expected = attune.attention(*inputs)
+    with Seen():
+        assert torch.equal(attune.attention(*inputs), expected)
+        attune.sdpa(*heads_first, enable_gqa=True)
+    assert seen.count("attune.attention.default") == 2
+    assert "torch.ops.attune.attention.default" in make_fx(lambda *x: attune.attention(*x))(*inputs).code
+    traced = torch.jit.trace(lambda *x: attune.attention(*x), inputs)
+    others = [x + 1 for x in inputs]
+    assert torch.equal(traced(*others), attune.attention(*others))
+
+
+def test_vmap_over_the_operator():
+    many = [torch.stack([x, x + 1]) for x in tensors("cpu")]
+    for got, *one in zip(torch.func.vmap(lambda *x: attune.attention(*x))(*many), *many):
+        assert torch.equal(got, attune.attention(*one))
 
 
 def test_a_backward_through_the_operator_is_refused():

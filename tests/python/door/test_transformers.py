@@ -11,6 +11,11 @@ attune.register_transformers()
 PAD = 0
 
 
+@pytest.fixture
+def device(best_device):
+    return best_device
+
+
 def small(config, **changes):
     fields = {
         "vocab_size": 97,
