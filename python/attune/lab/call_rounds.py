@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
 from attune.lab.engine import Engine, Session
 from attune.lab.errors import NotHere
+
+LEAST_ROUNDS = 7  # fewer give no interval at 95 %
 
 
 @dataclass
@@ -22,7 +26,7 @@ class Row:
     unit_of: Callable[[float], str]
 
 
-def make_parser(doc: str, remarks: str) -> argparse.ArgumentParser:
+def make_parser(doc: str, remarks: str, budget: float) -> argparse.ArgumentParser:
     """`doc`: "COMMAND LINE: what it does", the first line of a module."""
     program, description = doc.split(": ", 1)
     example = f"{program} --engine build/libattune_lab_engine.so --library build/libattune.so"
@@ -37,6 +41,10 @@ def make_parser(doc: str, remarks: str) -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 or cpu (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=15, help="of measurement (default: %(default)s)")
     parser.add_argument("--samples", type=int, default=4, help="of each contender and round (default: %(default)s)")
+    parser.add_argument(
+        "--budget", type=float, default=budget, help="seconds per row; lowers the samples, then the rounds, before the "
+        f"first one, to {LEAST_ROUNDS} of 1 sample at least (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="of data and order (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="for every sample: one object per line")
     return parser
@@ -61,15 +69,46 @@ def gpu_index(device: str) -> int:
     return -1 if kind == "cpu" else int(index or 0)
 
 
-def measure(engine: Engine, options, contenders: dict[str, Callable[[], None]], mode: str = "cpu") -> dict:
+def measure(engine: Engine, options, title: str, contenders: dict[str, Callable[[], None]], mode: str = "cpu") -> dict:
     """The first contender is the baseline, and runs twice, which gives the noise floor."""
-    protocol = {"mode": mode, "rounds": options.rounds, "samples": options.samples, "seed": options.seed}
+    protocol = {
+        "mode": mode,
+        "rounds": affordable_rounds(options, contenders),
+        "samples": options.samples,
+        "budget_seconds": options.budget,
+        "seed": options.seed,
+    }
     with Session(engine, protocol, -1) as session:
         for index, (name, call) in enumerate(contenders.items()):
             session.add_call(name, call)
             if index == 0:
                 session.add_call(name, call, twin=True)
-        return session.run()
+        result = session.run(lambda contender, done: show(f"{title}: {contender}, {100 * done:.0f} %"))
+    show("")
+    return result
+
+
+def affordable_rounds(options, contenders: dict[str, Callable[[], None]]) -> int:
+    """From what one call costs alone. A round of the engine is at least a sample and two calls ahead of samples of each
+    contender, and of the baseline twice; before the first round come about five calls of each."""
+    seconds = [seconds_of(call) for call in contenders.values()]
+    all_once = sum(seconds) + seconds[0]
+    affordable = int((options.budget - 5 * all_once) / (3 * all_once))
+    return max(min(LEAST_ROUNDS, options.rounds), min(options.rounds, affordable))
+
+
+def seconds_of(call: Callable[[], None]) -> float:
+    """Of the second call: the first one may load and compile."""
+    call()
+    begin = time.perf_counter()
+    call()
+    return max(time.perf_counter() - begin, 1e-9)
+
+
+def show(text: str) -> None:
+    """What is under way, for people: one line that the next one writes over."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def table(rows: list[Row]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from attune.lab.call_rounds import Row, make_parser, measure, report, start
+from attune.lab.call_rounds import Row, make_parser, measure, report, show, start
 from attune.lab.errors import LabError, NotHere
 
 # bf16 models of a few layers agree this well whatever computes their attention; another mask or scale does not.
@@ -13,9 +13,11 @@ MOST_DIFFERENCE = 0.03  # relative RMS of the logits
 
 
 def parser() -> argparse.ArgumentParser:
-    p = make_parser(__doc__, "Times a whole prefill, and generate(), by the wall clock. The logits are compared first.")
+    p = make_parser(
+        __doc__, "Times a whole prefill, and generate(), by the wall clock. The logits are compared first.", 10
+    )
     p.add_argument("--lengths", default="2048,8192", help="tokens of the prefills (default: %(default)s)")
-    p.add_argument("--new-tokens", type=int, default=64, help="that generate() makes (default: %(default)s)")
+    p.add_argument("--new-tokens", type=int, default=32, help="that generate() makes (default: %(default)s)")
     p.add_argument("--prompt", type=int, default=512, help="tokens before them (default: %(default)s)")
     p.add_argument("--layers", type=int, default=4, help="(default: %(default)s)")
     p.add_argument("--hidden", type=int, default=4096, help="128 per head (default: %(default)s)")
@@ -40,9 +42,15 @@ def make_model(torch, options, implementation: str):
         eos_token_id=None,
         attn_implementation=implementation,
     )
+    show(f"making the weights of {implementation}")
     torch.manual_seed(options.seed)
-    with torch.device(options.device):
-        return LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)  # so that no weight is made in float32 first
+    try:
+        with torch.device(options.device):
+            return LlamaForCausalLM(config).eval()
+    finally:
+        torch.set_default_dtype(default)
 
 
 def wait_for(torch, device: str) -> None:
@@ -77,6 +85,7 @@ def run(options) -> int:
 
     attune.register_transformers()
     models = {name: make_model(torch, options, name) for name in ("sdpa", "attune")}
+    show("")
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, on {options.device}")
 
     def tokens(length: int):
@@ -91,12 +100,13 @@ def run(options) -> int:
         for length in map(int, options.lengths.split(",")):
             ids = tokens(length)
             calls = {name: partial(prefill, torch, options.device, model, ids) for name, model in models.items()}
-            result = measure(engine, options, calls)
-            rows.append(Row(f"prefill of {length} tokens", result, lambda seconds: f"{1e3 * seconds:.3f} ms"))
+            title = f"prefill of {length} tokens"
+            result = measure(engine, options, title, calls)
+            rows.append(Row(title, result, lambda seconds: f"{1e3 * seconds:.3f} ms"))
         ids, count = tokens(options.prompt), options.new_tokens
         calls = {name: partial(generate, torch, options.device, model, ids, count) for name, model in models.items()}
-        result = measure(engine, options, calls)
         title = f"generate() of {count} tokens after {options.prompt}"
+        result = measure(engine, options, title, calls)
         rows.append(Row(title, result, lambda seconds: f"{count / seconds:.1f} tokens/s"))
     report(engine, options, rows)
     return 0

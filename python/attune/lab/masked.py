@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from attune.lab.call_rounds import Row, make_parser, measure, report, start
+from attune.lab.call_rounds import Row, make_parser, measure, report, seconds_of, start
 from attune.lab.errors import LabError
 
-CALLS = 10  # per sample, with one wait for the GPU after them
+SAMPLE_SECONDS = 0.01  # of calls, with one wait for the GPU after them
+MOST_CALLS = 10
 MOST_DIFFERENCE = 0.02  # relative RMS in bf16
 
 
 def parser() -> argparse.ArgumentParser:
-    p = make_parser(__doc__, "Outputs are compared first. Prints which kernel of Attune ran.")
+    p = make_parser(__doc__, "Outputs are compared first. Prints which kernel of Attune ran.", 7)
     p.add_argument("--shape", default="4,16,2048,128", help="batch, heads, rows and keys, dim (default: %(default)s)")
     return p
 
@@ -53,14 +54,16 @@ def time_one(torch, engine, options, title: str, arguments: tuple) -> Row:
     if not difference <= MOST_DIFFERENCE:
         raise LabError(f"{title}: the outputs differ by {difference:.3g}: nothing is timed")
 
-    def many(function):
-        def calls():
-            for _ in range(CALLS):
+    def many(function, calls):
+        def sample():
+            for _ in range(calls):
                 function(*arguments)
             if options.device.startswith("cuda"):
                 torch.cuda.synchronize(options.device)
 
-        return calls
+        return sample
 
-    result = measure(engine, options, {name: many(function) for name, function in functions.items()})
-    return Row(title, result, lambda seconds: f"{1e6 * seconds / CALLS:.1f} us")
+    slowest = max(seconds_of(many(function, 1)) for function in functions.values())
+    calls = max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / slowest)))
+    result = measure(engine, options, title, {name: many(function, calls) for name, function in functions.items()})
+    return Row(title, result, lambda seconds: f"{1e6 * seconds / calls:.1f} us")
