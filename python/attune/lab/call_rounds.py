@@ -14,7 +14,7 @@ from typing import Callable
 from attune.lab.engine import Engine, Session
 from attune.lab.errors import NotHere
 
-LEAST_ROUNDS = 7  # fewer give no interval at 95 %
+LEAST_ROUNDS = 6  # fewer give no interval at 95 %
 
 
 @dataclass

@@ -4,6 +4,8 @@ import os
 
 # oneDNN takes AMX for granted on some virtual machines that lack its palette, and dies in bf16 matrix products.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+# Inductor would start a process for each CPU, every one of which imports torch, for a handful of kernels.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import pytest
 import torch

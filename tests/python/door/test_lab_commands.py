@@ -59,7 +59,7 @@ def test_a_small_budget_lowers_the_rounds(lab, tmp_path):
     arguments = ["--rounds", "40", "--budget", "0.001", "--json", tmp_path / "samples.jsonl"]
     assert lab("masked", "--shape", "1,2,32,64", *arguments).returncode == 0
     _, *rows = map(json.loads, (tmp_path / "samples.jsonl").read_text().splitlines())
-    assert [row["result"]["measurement"]["protocol"]["rounds"] for row in rows] == [7, 7]
+    assert [row["result"]["measurement"]["protocol"]["rounds"] for row in rows] == [6, 6]
 
 
 def test_without_a_gpu_it_says_so(lab):

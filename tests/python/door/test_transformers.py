@@ -104,8 +104,8 @@ def test_a_compiled_model(device):
 
 @torch.no_grad()
 def test_generate_compiles_its_decoding(gpu):
-    model = model_of(CONFIGS["llama"](), gpu)
-    options = {"max_new_tokens": 32, "do_sample": False, "cache_implementation": "static"}
+    model = model_of(small(LlamaConfig, num_hidden_layers=1), gpu)  # each layer takes seconds to compile
+    options = {"max_new_tokens": 8, "do_sample": False, "cache_implementation": "static"}
     tokens = {}
     for implementation, compile_off in (("sdpa", True), ("attune", False)):
         model.set_attn_implementation(implementation)
