@@ -50,13 +50,10 @@ TEST_P(AmxEmulated, PassesTheAccuracyGate) {
   const auto executor = lab::make_cpu_executor();
   const auto reference = lab::make_cpu_reference(threads);
   lab::Checker checker(*executor, *reference, threads);
-  std::vector<std::string> problems = {
-      "fwd b1 h2/2 q200 k1100 d64 bf16",
-      "fwd b1 h2/1 q150 k700 d128 f16 causal-br",
-      "fwd b1 h2/2 q300 k300 d128 bf16 causal-br",
-      "fwd b8 h8/8 q33 k1100 d32 bf16 bias=1h1k",
-  };
-  for (const std::string& problem : lab::find_set("features").problems) problems.push_back(problem);
+  std::vector<std::string> problems = lab::find_set("features").problems;
+  problems.insert(problems.end(),
+                  {"fwd b1 h2/2 q200 k1100 d64 bf16", "fwd b1 h2/1 q150 k700 d128 f16 causal-br",
+                   "fwd b1 h2/2 q300 k300 d128 bf16 causal-br", "fwd b8 h8/8 q33 k1100 d32 bf16 bias=1h1k"});
   const size_t step = test::small_budget() ? 10 : 1;
   for (size_t i = 0; i < problems.size(); i += step) {
     const std::string& problem = problems[i];
