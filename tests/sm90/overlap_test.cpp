@@ -26,7 +26,7 @@ struct Shape {
 };
 constexpr Shape shapes[] = {
     {"fwd b1 h8/8 q384 k2048 d64 f16 nolse", "fwd b1 h8/8 q128 k128 d64 f16 nolse"},
-    {"fwd b1 h4/4 q1536 k1024 d64 bf16 causal-br nolse", "fwd b1 h4/4 q512 k512 d64 bf16 causal-br nolse"},
+    {"fwd b1 h4/4 q1536 k2048 d64 bf16 causal-br nolse", "fwd b1 h4/4 q512 k512 d64 bf16 causal-br nolse"},
     {"fwd b1 h4/4 q768 k2048 d128 bf16 nolse", "fwd b1 h4/4 q256 k256 d128 bf16 nolse"},
 };
 
