@@ -71,18 +71,10 @@ std::string refusal(const Level& level) {
   return {};
 }
 
-bool is_default_choice(const Level& level) {
-#if defined(__x86_64__)
-  const char* text = std::getenv("ATTUNE_CPU_ISA");
-  if (&level == &amx_level) return text != nullptr && std::string_view(text) == level.name;
-#endif
-  return true;
-}
-
 const Level& best_level() {
   const auto& all = levels();
   for (size_t i = all.size(); i-- > 1;)
-    if (is_default_choice(*all[i]) && refusal(*all[i]).empty()) return *all[i];
+    if (refusal(*all[i]).empty()) return *all[i];
   return portable_level;
 }
 

@@ -15,11 +15,7 @@ const std::vector<const Level*>& levels();
 // amx) names a lower one. Asking this of AMX asks the system for its use.
 std::string refusal(const Level& level);
 
-// Whether the level is chosen without being named. AMX is not, before it has been measured and checked on the machines
-// that have it: only ATTUNE_CPU_ISA=amx or its kernel's name reach it.
-bool is_default_choice(const Level& level);
-
-// The best level without a refusal among the default choices.
+// The best level without a refusal.
 const Level& best_level();
 
 }  // namespace attune::cpu
