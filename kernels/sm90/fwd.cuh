@@ -381,8 +381,8 @@ struct Consumer {
     --block;
   }
 
-  // For a block that kept the old maximum on trust. O shrinks with it, if PV is done with O; otherwise this says that it
-  // must.
+  // For a block that kept the old maximum on trust. O shrinks with it, if PV is done with O; otherwise this says that
+  // it must.
   ATTUNE_DEVICE bool do_again_if_needed(int k_slot, float (&shrink)[2], float (&block_sum)[2]) {
     constexpr float limit = trusted_sum<variant.dtype>;
     if (!__any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit)) return false;
