@@ -61,7 +61,7 @@ void refuse_peer_options(const PeerOptions& peers) {
     if (!value->empty()) fail(ATTUNE_INVALID_ARGUMENT, "{} needs --peers", option);
 }
 
-nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant, double peak_flops) {
+nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
   nlohmann::json json = lab::to_json(entrant.check);
   json["problem"] = timed.problem;
   json["contender"] = entrant.name;
@@ -69,7 +69,7 @@ nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant, d
   json["lo"] = entrant.summary.interval.lower * 1e6;
   json["hi"] = entrant.summary.interval.upper * 1e6;
   json["gflops"] = timed.flops / entrant.summary.seconds / 1e9;
-  json["peak_gflops"] = peak_flops / 1e9;
+  json.update(share_json(entrant.bound, entrant.summary.seconds));
   json["relative_std"] = entrant.summary.relative_std;
   json["samples"] = nlohmann::json::array();  // microseconds, by round
   for (const auto& round : entrant.rounds) {
@@ -113,7 +113,7 @@ class BenchCommand {
       if (timed.failed) refuse(*timed.failed);
       for (const TimedEntrant& entrant : timed.entrants) {
         if (options_.json)
-          print_json(to_json(timed, entrant, timekeeper_.peak_flops()));
+          print_json(to_json(timed, entrant));
         else
           add_row(timed, entrant);
       }
@@ -135,8 +135,6 @@ class BenchCommand {
 
   void add_row(const TimedProblem& timed, const TimedEntrant& entrant) {
     const double flops_per_second = timed.flops / entrant.summary.seconds;
-    const double peak = timekeeper_.peak_flops();
-    const std::string share = peak > 0 ? fmt::format("{:.0f} %", 100 * flops_per_second / peak) : "-";
     std::string ratio, verdict;
     if (entrant.against_first) {
       const stats::Verdict& v = entrant.against_first->verdict;
@@ -145,11 +143,13 @@ class BenchCommand {
     }
     table_.add({timed.problem, entrant.kernel.empty() ? entrant.name : entrant.kernel,
                 duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper),
-                fmt::format("{:.0f}", flops_per_second / 1e9), share, ratio, verdict});
+                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(entrant.bound, entrant.summary.seconds),
+                ratio, verdict});
   }
 
-  void print_table() const {
+  void print_table() {
     fmt::print("{}", table_.text());
+    if (!timekeeper_.on_gpu()) fmt::print("{}", timekeeper_.ceilings().text());
     for (const std::string& complaint : complaints_) fmt::print("unfit to measure: {}\n", complaint);
   }
 

@@ -21,10 +21,6 @@ struct RunOptions {
   bool json = false;
 };
 
-std::string share_text(double value, double peak) {
-  return peak > 0 ? fmt::format("{:.0f} %", 100 * value / peak) : "-";
-}
-
 class RunCommand {
  public:
   explicit RunCommand(const RunOptions& options)
@@ -64,11 +60,10 @@ class RunCommand {
 
   void print_machine() {
     const Facts facts = host_facts();
-    const bool on_cpu = backends_.front().executor->device_kind() == DeviceKind::cpu;
     fmt::print("{}, {}", facts.at("processor"), counted(threads_.size(), "thread"));
-    if (timekeeper_.peak_flops() > 0)
-      fmt::print(", measured peak {:.0f} GFLOP/s {}", timekeeper_.peak_flops() / 1e9,
-                 on_cpu ? "in float32" : "of 16-bit products on the GPU");
+    if (timekeeper_.on_gpu())
+      if (const Ceiling& matmul = timekeeper_.ceilings().named("matmul"); matmul.absence.empty())
+        fmt::print(", measured peak {:.0f} GFLOP/s of 16-bit products on the GPU", matmul.value * 1e3);
     fmt::print("\n");
   }
 
@@ -96,7 +91,7 @@ class RunCommand {
     json["lo"] = ours.summary.interval.lower * 1e6;
     json["hi"] = ours.summary.interval.upper * 1e6;
     json["gflops"] = timed.flops / ours.summary.seconds / 1e9;
-    json["peak_gflops"] = timekeeper_.peak_flops() / 1e9;
+    json.update(share_json(ours.bound, ours.summary.seconds));
     if (unfused != nullptr) {
       json["unfused_ratio"] = unfused->verdict.estimate;
       json["unfused_ratio_lo"] = unfused->verdict.interval.lower;
@@ -114,13 +109,15 @@ class RunCommand {
                          unfused->verdict.interval.upper);
     table_.add({timed.problem, ours.kernel,
                 duration_text(ours.summary.seconds, ours.summary.interval.lower, ours.summary.interval.upper),
-                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(flops_per_second, timekeeper_.peak_flops()),
+                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(ours.bound, ours.summary.seconds),
                 fmt::format("{:.1e} of {:.1e}", j.rel_rms, j.rel_rms_bound), gain});
     reasons_.push_back(fmt::format("{}: {}, {}", timed.problem, ours.kernel, ours.check.why));
   }
 
-  void print_table() const {
-    fmt::print("\n{}\n", table_.text());
+  void print_table() {
+    fmt::print("\n{}", table_.text());
+    if (!timekeeper_.on_gpu()) fmt::print("{}", timekeeper_.ceilings().text());
+    fmt::print("\n");
     for (const std::string& reason : reasons_) fmt::print("why  {}\n", reason);
     fmt::print(
         "\nmedian: of {} rounds, with a 95 % interval. error: relative RMS against float64, and what is allowed:\n"

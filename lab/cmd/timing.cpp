@@ -15,7 +15,13 @@ constexpr double check_all_rows_flops = 0x1p28;
 }  // namespace
 
 Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protocol, uint64_t seed, bool twin)
-    : backend_(backend), threads_(threads), protocol_(std::move(protocol)), seed_(seed), twin_(twin) {
+    : backend_(backend),
+      threads_(threads),
+      protocol_(std::move(protocol)),
+      seed_(seed),
+      twin_(twin),
+      ceilings_(
+          [this](std::string_view name) { return gpu_ ? gpu_matmul_ceiling(*gpu_) : cpu_ceiling(threads_, name); }) {
   if (backend.executor->device_kind() == DeviceKind::cuda) {
     gpu_ = std::make_unique<CudaGpu>();
     if (protocol_.mode == "cpu") protocol_.mode = name_of(GpuMode::steady);
@@ -23,14 +29,6 @@ Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protoco
 }
 
 Timekeeper::~Timekeeper() = default;
-
-double Timekeeper::peak_flops() {
-  if (!peak_flops_) {
-    const Ceiling ceiling = gpu_ ? gpu_matmul_ceiling(*gpu_) : cpu_fma_ceiling(threads_);
-    peak_flops_ = ceiling.value * (gpu_ ? 1e12 : 1e9);  // 0 if absent
-  }
-  return *peak_flops_;
-}
 
 Outcome Timekeeper::check(const std::string& problem, const std::string& kernel) {
   RowPolicy rows = backend_.rows;
@@ -94,6 +92,7 @@ TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entr
     entrant.name = recording.name;
     entrant.summary = measured.analysis.summaries[i];
     entrant.rounds = recording.rounds;
+    entrant.bound = bound_of(parsed, entrant.kernel, ceilings_);
     if (recording.role == Role::contender) entrant.against_first = measured.analysis.comparisons[compared++];
   }
   return result;

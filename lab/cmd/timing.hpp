@@ -10,6 +10,7 @@
 #include "lab/measure/cuda_gpu.hpp"
 #include "lab/measure/engine.hpp"
 #include "lab/measure/forward_contender.hpp"
+#include "lab/measure/share.hpp"
 
 namespace attune::lab {
 
@@ -26,6 +27,7 @@ struct TimedEntrant {
   std::string kernel;  // that ran; "" for another library or a plug-in
   Outcome check;       // of this library's kernels; others are timed as they come
   Summary summary;
+  Bound bound;
   std::optional<Comparison> against_first;  // time over the first entrant's
   std::vector<std::vector<Sample>> rounds;
 };
@@ -47,9 +49,9 @@ class Timekeeper {
   // Throws ATTUNE_UNSUPPORTED if an entrant of this library cannot take the problem.
   TimedProblem time(const std::string& problem, const std::vector<Entrant>& entrants, const ProgressCallback& progress);
 
-  // Operations per second that this machine does at most, measured: 16-bit products on a GPU, float32 multiply-adds on
-  // a CPU. 0: not known here.
-  double peak_flops();
+  // A GPU has one, `matmul`; of a CPU's, those are measured that the problems timed so far asked for.
+  ProbedCeilings& ceilings() { return ceilings_; }
+  bool on_gpu() const { return gpu_ != nullptr; }
 
  private:
   Outcome check(const std::string& problem, const std::string& kernel);
@@ -62,7 +64,7 @@ class Timekeeper {
   uint64_t seed_;
   bool twin_;
   std::unique_ptr<CudaGpu> gpu_;
-  std::optional<double> peak_flops_;
+  ProbedCeilings ceilings_;
 };
 
 }  // namespace attune::lab

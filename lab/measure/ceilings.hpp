@@ -33,9 +33,9 @@ using CeilingProgress = std::function<void(std::string_view name)>;
 std::vector<Ceiling> gpu_ceilings(CudaGpu& gpu, const CeilingProgress& say);
 std::vector<Ceiling> cpu_ceilings(cpu::Threads& threads, const CeilingProgress& say);
 
-// One alone: 16-bit products by the tensor cores (Hopper), float32 multiply-adds by the CPU.
+// One alone: 16-bit products by the tensor cores (Hopper); that of a CPU with this name.
 Ceiling gpu_matmul_ceiling(CudaGpu& gpu);
-Ceiling cpu_fma_ceiling(cpu::Threads& threads);
+Ceiling cpu_ceiling(cpu::Threads& threads, std::string_view name);
 
 // Two copies of one contender in the same rounds: what the engine sees where nothing differs.
 NoiseFloor gpu_noise_floor(CudaGpu& gpu);

@@ -2,6 +2,8 @@
 #include <atomic>
 #include <vector>
 
+#include "core/error.hpp"
+#include "cpu/amx_absence.hpp"
 #include "cpu/isa.hpp"
 #include "lab/measure/ceiling_of.hpp"
 #include "lab/measure/ceilings.hpp"
@@ -24,9 +26,15 @@ std::unique_ptr<Contender> fma_probe(cpu::Threads& threads) {
   return on_every_thread("fma", threads, [](int64_t) { cpu::best_level().multiply_add(fma_rounds); });
 }
 
+Ceiling fma_ceiling(cpu::Threads& threads) {
+  const double operations = cpu::best_level().multiply_add(fma_rounds) * threads.size();
+  return fastest_of({"fma", "float32 multiply-adds in registers", "GFLOP/s"}, fma_probe(threads),
+                    [&](double seconds) { return operations / seconds / 1e9; });
+}
+
 Ceiling amx_ceiling(cpu::Threads& threads) {
   const CeilingName name{"amx", "products of bf16 tiles", "GFLOP/s"};
-  if (const std::string why = amx_absence(); !why.empty()) return absent(name, why);
+  if (const std::string& why = cpu::amx_absence(); !why.empty()) return absent(name, why);
   const double operations = multiply_amx_tiles(1) * static_cast<double>(amx_rounds) * threads.size();
   return fastest_of(name, on_every_thread("amx", threads, [](int64_t) { multiply_amx_tiles(amx_rounds); }),
                     [&](double seconds) { return operations / seconds / 1e9; });
@@ -46,20 +54,19 @@ Ceiling read_ceiling(cpu::Threads& threads) {
 
 }  // namespace
 
-Ceiling cpu_fma_ceiling(cpu::Threads& threads) {
-  const double operations = cpu::best_level().multiply_add(fma_rounds) * threads.size();
-  return fastest_of({"fma", "float32 multiply-adds in registers", "GFLOP/s"}, fma_probe(threads),
-                    [&](double seconds) { return operations / seconds / 1e9; });
+Ceiling cpu_ceiling(cpu::Threads& threads, std::string_view name) {
+  if (name == "fma") return fma_ceiling(threads);
+  if (name == "amx") return amx_ceiling(threads);
+  if (name == "read") return read_ceiling(threads);
+  fail(ATTUNE_INVALID_ARGUMENT, "a CPU has no ceiling '{}'; fma, amx and read are known", name);
 }
 
 std::vector<Ceiling> cpu_ceilings(cpu::Threads& threads, const CeilingProgress& say) {
   std::vector<Ceiling> ceilings;
-  say("fma");
-  ceilings.push_back(cpu_fma_ceiling(threads));
-  say("amx");
-  ceilings.push_back(amx_ceiling(threads));
-  say("read");
-  ceilings.push_back(read_ceiling(threads));
+  for (const char* name : {"fma", "amx", "read"}) {
+    say(name);
+    ceilings.push_back(cpu_ceiling(threads, name));
+  }
   return ceilings;
 }
 

@@ -140,6 +140,9 @@ TEST(Command, BenchWritesTheFieldsItPromises) {
     EXPECT_LE(line.at("lo"), line.at("us"));
     EXPECT_GE(line.at("hi"), line.at("us"));
     EXPECT_GT(line.at("gflops"), 0.0);
+    EXPECT_TRUE(line.at("ceiling") == "fma" || line.at("ceiling") == "read") << line.at("ceiling");
+    EXPECT_GT(line.at("ceiling_value"), 0.0);
+    EXPECT_GT(line.at("share"), 0.0);
     EXPECT_EQ(line.at("samples").size(), 7u);
     for (const json& round : line.at("samples")) EXPECT_GE(round.size(), 1u);
   }
@@ -151,12 +154,13 @@ TEST(Command, BenchWritesTheFieldsItPromises) {
 TEST(Command, RunPrintsATable) {
   const auto outcome = attune(std::string("run --backend cpu --rounds 6 ") + problem);
   EXPECT_EQ(outcome.status, 0) << outcome.output;
-  for (const char* word : {"problem", "kernel", "median", "GFLOP/s", "of peak", "error", "unfused", "why", "cpu/"})
+  for (const char* word :
+       {"problem", "kernel", "median", "GFLOP/s", "of peak", " % of ", "error", "unfused", "why", "cpu/", "fma: "})
     EXPECT_NE(outcome.output.find(word), std::string::npos) << word;
   const auto lines = objects(attune(std::string("run --backend cpu --json --rounds 6 ") + problem));
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_GT(lines[0].at("unfused_ratio"), 0.0);
-  EXPECT_GT(lines[0].at("peak_gflops"), 0.0);
+  EXPECT_GT(lines[0].at("share"), 0.0);
 }
 
 TEST(Command, DoctorMeasuresCeilingsAndSaysWhetherTheMachineIsFit) {

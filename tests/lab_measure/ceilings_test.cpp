@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lab/measure/probes/amx.hpp"
+#include "cpu/amx_absence.hpp"
 #include "tests/jit/toy.hpp"
 #include "tests/support/gpu.hpp"
 
@@ -43,7 +43,7 @@ TEST(Ceilings, OfThisCpuArePlausible) {
   EXPECT_GT(named(ceilings, "read").value, 0.1);
   EXPECT_LT(named(ceilings, "read").value, 1e3);
   const Ceiling& amx = named(ceilings, "amx");
-  EXPECT_EQ(amx.absence, amx_absence());
+  EXPECT_EQ(amx.absence, cpu::amx_absence());
   if (amx.absence.empty()) {
     EXPECT_GT(amx.value, named(ceilings, "fma").value) << "what tiles are for";
   }

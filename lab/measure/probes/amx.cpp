@@ -1,14 +1,7 @@
 #include "lab/measure/probes/amx.hpp"
 
 #if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <csetjmp>
-#include <csignal>
-#include <cstring>
 
 #include "lab/stats/random.hpp"
 
@@ -29,18 +22,6 @@ struct alignas(64) Tile {
   uint16_t elements[tile_rows * row_bytes / 2];
 };
 
-bool processor_has_amx() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned bf16 = 1u << 22, tile = 1u << 24;
-  return (d & bf16) != 0 && (d & tile) != 0;
-}
-
-bool system_allows_amx() {
-  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-}
-
 Tile random_tile(uint64_t seed) {
   stats::Random random(seed);
   Tile tile{};
@@ -49,33 +30,7 @@ Tile random_tile(uint64_t seed) {
   return tile;
 }
 
-sigjmp_buf after_illegal_instruction;
-void leave(int) { siglongjmp(after_illegal_instruction, 1); }
-
-// Some virtual machines announce what they do not let through.
-bool product_is_legal() {
-  struct sigaction guard{}, before{};
-  guard.sa_handler = leave;
-  sigaction(SIGILL, &guard, &before);
-  volatile bool legal = false;
-  if (sigsetjmp(after_illegal_instruction, 1) == 0) {
-    multiply_amx_tiles(1);
-    legal = true;
-  }
-  sigaction(SIGILL, &before, nullptr);
-  return legal;
-}
-
 }  // namespace
-
-std::string amx_absence() {
-  static const std::string absence = []() -> std::string {
-    if (!processor_has_amx()) return "the processor has no AMX for bf16";
-    if (!system_allows_amx()) return "the system does not let this process use AMX";
-    return product_is_legal() ? "" : "the processor announces AMX, and its instructions are illegal";
-  }();
-  return absence;
-}
 
 double multiply_amx_tiles(int64_t rounds) {
   TileConfig config;
@@ -107,7 +62,6 @@ double multiply_amx_tiles(int64_t rounds) {
 #else
 namespace attune::lab {
 
-std::string amx_absence() { return "AMX is an extension of x86-64 under Linux"; }
 double multiply_amx_tiles(int64_t) { return 0; }
 
 }  // namespace attune::lab
