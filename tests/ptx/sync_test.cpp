@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <iostream>
 #include <numeric>
 
@@ -86,6 +87,7 @@ TEST_F(Sync, DISABLED_UnorderedExchange) {
 class SyncDeathTest : public Sync {
  protected:
   void wait_for_ever() {
+    dup2(STDERR_FILENO, STDOUT_FILENO);  // only what comes on stderr is matched, and the driver may use either
     int status = 0;
     try {
       run(Operation::endless_wait, {0}, 1);
@@ -93,6 +95,7 @@ class SyncDeathTest : public Sync {
       std::cerr << error.what() << std::endl;
       status = 3;
     }
+    std::fflush(nullptr);
     _exit(status);
   }
 };
