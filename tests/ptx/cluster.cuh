@@ -15,6 +15,7 @@ enum class Operation : int32_t {
   store_16_bytes,
   store_arrive,  // then an arrival on the other's barrier
   async_store,   // st.async
+  async_8_bytes,
   async_16_bytes,
   bulk_copy,  // by the copy engine
 };
@@ -77,6 +78,11 @@ ATTUNE_DEVICE void exchange(Operation operation, SharedStorage& shared, int rank
       case Operation::async_store:
         for (int i = t; i < row_words; i += threads)
           store_remote_async(target + 4 * i, __uint_as_float(shared.mine[peer][i]), barrier);
+        break;
+      case Operation::async_8_bytes:
+        for (int i = 2 * t; i < row_words; i += 2 * threads)
+          store_remote_async(target + 4 * i, __uint_as_float(shared.mine[peer][i]),
+                             __uint_as_float(shared.mine[peer][i + 1]), barrier);
         break;
       case Operation::async_16_bytes:
         store_remote_async_16_bytes(target + 16 * t, quad, barrier);

@@ -54,6 +54,8 @@ std::string name_of(const testing::TestParamInfo<Operation>& info) {
       return "store_arrive";
     case Operation::async_store:
       return "async_store";
+    case Operation::async_8_bytes:
+      return "async_8_bytes";
     case Operation::async_16_bytes:
       return "async_16_bytes";
     case Operation::bulk_copy:
@@ -67,7 +69,8 @@ std::string name_of(const testing::TestParamInfo<Operation>& info) {
 INSTANTIATE_TEST_SUITE_P(By, Cluster,
                          testing::Values(Operation::load, Operation::load_16_bytes, Operation::store,
                                          Operation::store_8_bytes, Operation::store_16_bytes, Operation::store_arrive,
-                                         Operation::async_store, Operation::async_16_bytes, Operation::bulk_copy),
+                                         Operation::async_store, Operation::async_8_bytes, Operation::async_16_bytes,
+                                         Operation::bulk_copy),
                          name_of);
 
 }  // namespace
