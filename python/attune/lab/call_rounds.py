@@ -15,6 +15,9 @@ from attune.lab.engine import Engine, Session
 from attune.lab.errors import NotHere
 
 LEAST_ROUNDS = 6  # fewer give no interval at 95 %
+# Of each contender. A round of the engine is at least a sample and two calls ahead of samples.
+CALLS_OF_ROUND, CALLS_BEFORE = 3, 5
+LEAST_CALLS = CALLS_BEFORE + CALLS_OF_ROUND * LEAST_ROUNDS
 
 
 @dataclass
@@ -69,11 +72,13 @@ def gpu_index(device: str) -> int:
     return -1 if kind == "cpu" else int(index or 0)
 
 
-def measure(engine: Engine, options, title: str, contenders: dict[str, Callable[[], None]], mode: str = "cpu") -> dict:
-    """The first contender is the baseline, and runs twice, which gives the noise floor."""
+def measure(
+    engine: Engine, options, title: str, contenders: dict[str, Callable[[], None]], mode: str = "cpu", twin: bool = True
+) -> dict:
+    """The first contender is the baseline. As a twin it runs twice, which gives the noise floor."""
     protocol = {
         "mode": mode,
-        "rounds": affordable_rounds(options, contenders),
+        "rounds": affordable_rounds(options, contenders, twin),
         "samples": options.samples,
         "budget_seconds": options.budget,
         "seed": options.seed,
@@ -81,19 +86,18 @@ def measure(engine: Engine, options, title: str, contenders: dict[str, Callable[
     with Session(engine, protocol, -1) as session:
         for index, (name, call) in enumerate(contenders.items()):
             session.add_call(name, call)
-            if index == 0:
+            if index == 0 and twin:
                 session.add_call(name, call, twin=True)
         result = session.run(lambda contender, done: show(f"{title}: {contender}, {100 * done:.0f} %"))
     show("")
     return result
 
 
-def affordable_rounds(options, contenders: dict[str, Callable[[], None]]) -> int:
-    """From what one call costs alone. A round of the engine is at least a sample and two calls ahead of samples of each
-    contender, and of the baseline twice; before the first round come about five calls of each."""
+def affordable_rounds(options, contenders: dict[str, Callable[[], None]], twin: bool) -> int:
+    """From what one call costs alone."""
     seconds = [seconds_of(call) for call in contenders.values()]
-    all_once = sum(seconds) + seconds[0]
-    affordable = int((options.budget - 5 * all_once) / (3 * all_once))
+    all_once = sum(seconds) + (seconds[0] if twin else 0)
+    affordable = int((options.budget - CALLS_BEFORE * all_once) / (CALLS_OF_ROUND * all_once))
     return max(min(LEAST_ROUNDS, options.rounds), min(options.rounds, affordable))
 
 

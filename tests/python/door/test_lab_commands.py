@@ -1,6 +1,7 @@
-"""python3 -m attune.lab llama, host and masked: whole runs on the CPU, with the real engine."""
+"""python3 -m attune.lab cpu, host, llama and masked: whole runs on the CPU, with the real engine."""
 
 import json
+import os
 import runpy
 from types import SimpleNamespace
 
@@ -60,6 +61,113 @@ def test_a_small_budget_lowers_the_rounds(lab, tmp_path):
     assert lab("masked", "--shape", "1,2,32,64", *arguments).returncode == 0
     _, *rows = map(json.loads, (tmp_path / "samples.jsonl").read_text().splitlines())
     assert [row["result"]["measurement"]["protocol"]["rounds"] for row in rows] == [6, 6]
+
+
+TINY = ["--shape", "1,2,40,32", "--shape", "1,2,40,32,causal", "--budget", "0.1"]
+TINY_ROWS = [
+    f"B1 H2 S40 D32 {mask} {dtype} on 1 thread" for dtype in ("bf16", "f16", "f32") for mask in ("full", "causal")
+]
+
+
+def test_cpu_compares_times_and_sums_up(lab, tmp_path):
+    result = lab("cpu", "--threads", "1", *TINY, "--json", tmp_path / "samples.jsonl")
+    assert (result.returncode, result.stderr.splitlines()) == (0, TINY_ROWS)
+    table, means = (part.splitlines() for part in result.stdout.split("\n\ngeometric means\n"))
+    assert [line.split()[:6] for line in table[-6:]] == [row.split()[:6] for row in TINY_ROWS]
+    assert all("cpu/" in line for line in table[-6:])
+    assert [line.split(":")[0] for line in means] == [f"{dtype} on 1 thread" for dtype in ("bf16", "f16", "f32")]
+    assert "bar" not in result.stdout, "bars are for the shapes they were set for"
+
+    head, *lines = map(json.loads, (tmp_path / "samples.jsonl").read_text().splitlines())
+    assert {"processor", "torch", "ONEDNN_MAX_CPU_ISA"} <= head["environment"].keys()
+    assert [line["title"] for line in lines[:6]] == TINY_ROWS
+    for line, following in zip(lines[6:], (lines[0:2], lines[2:4], lines[4:6])):
+        mean, rows = line["mean"], [each["result"]["analysis"]["comparisons"][0]["ratio"] for each in following]
+        assert mean["speed"] == pytest.approx((rows[0] * rows[1]) ** -0.5)
+        assert mean["lo"] <= mean["speed"] <= mean["hi"]
+
+
+def test_cpu_mean_is_geometric_and_its_interval_that_of_the_rounds():
+    from attune.lab.cpu import mean_speed
+
+    assert mean_speed([[0.5] * 6, [0.125] * 7], seed=1) == pytest.approx((4, 4, 4))
+    noisy = [0.4, 0.45, 0.5, 0.5, 0.55, 0.6]
+    mean, low, high = mean_speed([noisy, noisy], seed=1)
+    assert mean == pytest.approx(2)
+    assert 1 / 0.6 < low < 1.95 < 2.05 < high < 1 / 0.4
+
+
+@pytest.mark.parametrize(
+    ("speed", "low", "rows", "said"),
+    [
+        (2.6, 2.48, 5, "bar 2.5: met"),
+        (2.6, 2.47, 5, "bar 2.5: not met"),
+        (2.4, 2.39, 5, "bar 2.5: not met"),
+        (2.6, 2.55, 4, "over 4 of 5 shapes"),
+    ],
+)
+def test_cpu_bars(speed, low, rows, said):
+    from attune.lab.cpu import text_of_mean
+
+    mean = {"dtype": "bf16", "threads": 2, "rows": rows, "of": 5, "speed": speed, "lo": low, "hi": 2.7, "bar": 2.5}
+    assert text_of_mean(mean) == f"bf16 on 2 threads: {speed:.2f} [{low:.2f}, 2.70] times as fast, {said}"
+
+
+def test_cpu_gives_both_the_same_threads(lab, monkeypatch):
+    import attune.c_api
+    import torch
+
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one CPU")
+    seen, before, library = [], torch.get_num_threads(), attune.c_api.Library
+
+    def spy(path, threads):
+        seen.append((threads, torch.get_num_threads()))
+        return library(path, threads)
+
+    monkeypatch.setattr("attune.c_api.Library", spy)
+    assert lab("cpu", "--threads", "2,1", "--dtypes", "f32", *TINY).returncode == 0
+    assert seen == [(2, 2), (1, 1)]
+    assert torch.get_num_threads() == before
+
+
+def test_cpu_names_the_row_that_torch_dies_in(lab, monkeypatch):
+    def die(*_, **__):
+        raise SystemExit(132)
+
+    monkeypatch.setattr("torch.nn.functional.scaled_dot_product_attention", die)
+    result = lab("cpu", "--threads", "1", *TINY)
+    assert (result.returncode, result.stderr) == (132, f"{TINY_ROWS[0]}\n")
+
+
+def test_cpu_times_nothing_that_differs(lab, monkeypatch):
+    monkeypatch.setattr("attune.sdpa", lambda q, k, v, is_causal: 1.1 * v)
+    result = lab("cpu", "--threads", "1", *TINY)
+    assert result.returncode == 1
+    assert f"attune.lab: {TINY_ROWS[0]}: the outputs differ by " in result.stderr
+
+
+def test_cpu_leaves_out_what_the_limit_does_not_allow(lab):
+    result = lab("cpu", "--threads", "1", "--dtypes", "f32", *TINY, "--limit", "0")
+    assert result.returncode == 1
+    assert result.stdout.count("not timed: no time is left of --limit") == 2
+    assert result.stdout.endswith("f32 on 1 thread: nothing was timed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--shape", "1,2,3"], "--shape 1,2,3: four numbers are needed, and maybe causal"),
+        (["--threads", "0"], "--threads 0: this process may use 1 to "),
+        (["--threads", "two"], "--threads two: numbers with commas are needed"),
+        (["--dtypes", "f64"], "--dtypes f64: f64 is none of bf16, f16, f32"),
+        (["--device", "cuda"], "--device cuda: this command measures the CPU"),
+    ],
+)
+def test_cpu_refuses_with_a_sentence(lab, arguments, complaint):
+    result = lab("cpu", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"attune.lab: {complaint}")
 
 
 def test_without_a_gpu_it_says_so(lab):
