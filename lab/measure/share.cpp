@@ -37,7 +37,7 @@ Bound bound_of(const Problem& problem, std::string_view kernel, ProbedCeilings& 
   if (problem.device_kind == DeviceKind::cuda) return bound_by(ceilings.named("matmul"), useful_flops(problem));
   const bool on_tiles =
       problem.dtype != Dtype::f32 && (kernel == "cpu/amx" || (kernel.empty() && ceilings.named("amx").absence.empty()));
-  const Bound compute = bound_by(ceilings.named(on_tiles ? "amx" : "fma"), useful_flops(problem));
+  Bound compute = bound_by(ceilings.named(on_tiles ? "amx" : "fma"), useful_flops(problem));
   if (problem.group() * problem.seq_q > few_rows) return compute;
   const Bound read = bound_by(ceilings.named("read"), compulsory_bytes(problem));
   return read.seconds > compute.seconds ? read : compute;
