@@ -9,6 +9,7 @@
 #include "core/convert.hpp"
 #include "core/problem.hpp"
 #include "tests/support/forward_call.hpp"
+#include "tests/support/merge_desc.hpp"
 
 namespace attune::test {
 namespace {
@@ -19,18 +20,10 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 struct Merge {
   Merge(attune_dtype part_dtype, attune_dtype dtype, int64_t parts, int64_t batch, int64_t rows, int64_t heads,
         int64_t dim)
-      : out(static_cast<size_t>(batch * rows * heads * dim * bytes_of(static_cast<Dtype>(dtype)))),
+      : desc(dense_merge_desc(part_dtype, dtype, parts, batch, heads, rows, dim)),
+        out(static_cast<size_t>(batch * rows * heads * dim * bytes_of(static_cast<Dtype>(dtype)))),
         lse(static_cast<size_t>(batch * rows * heads)) {
-    desc.struct_size = sizeof desc;
-    desc.part_dtype = part_dtype;
-    desc.dtype = dtype;
-    desc.parts = parts;
-    desc.batch = batch;
-    desc.heads = heads;
-    desc.rows = rows;
-    desc.dim = dim;
     desc.part_o = desc.o = {rows * heads * dim, heads * dim, dim};
-    desc.part_lse = desc.lse = {heads * rows, 1, rows};
     for (int64_t i = 0; i < parts; ++i) {
       part_out.emplace_back(static_cast<size_t>(batch * rows * heads * dim * bytes_of(static_cast<Dtype>(part_dtype))));
       part_lse.emplace_back(lse.size());
@@ -67,7 +60,7 @@ struct Merge {
   }
   float result(int64_t index) const { return load_element(out.data(), static_cast<Dtype>(desc.dtype), index); }
 
-  attune_merge_desc desc{};
+  attune_merge_desc desc;
   std::vector<std::vector<uint8_t>> part_out;
   std::vector<std::vector<float>> part_lse;
   std::vector<uint8_t> out;
