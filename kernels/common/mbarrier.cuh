@@ -5,7 +5,7 @@
 //
 // With ATTUNE_BOUNDED_WAITS defined, a wait that takes longer than ATTUNE_BOUNDED_WAIT_CYCLES fails an assertion named
 // after its barrier: a barrier that never completes is a defect, and a hang says nothing about it. For debugging only:
-// the call makes products wait for each other, and may keep registers from moving between warpgroups.
+// the call makes products wait for each other, and registers do not move between warpgroups (registers.cuh).
 #pragma once
 
 #include "kernels/common/types.cuh"

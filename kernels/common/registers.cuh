@@ -91,14 +91,19 @@ ATTUNE_DEVICE void mma_16x8x16(float* d, const uint32_t (&a)[4], uint32_t b0, ui
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// All warps of a warpgroup; the new total over the CTA must fit the register file.
+// All warps of a warpgroup; the new total over the CTA must fit the register file. With bounded waits registers stay
+// where they are: the assertion of a wait that does not end needs more of them than a producer keeps.
 template <int count>
 ATTUNE_DEVICE void give_registers() {
+#ifndef ATTUNE_BOUNDED_WAITS
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+#endif
 }
 template <int count>
 ATTUNE_DEVICE void take_registers() {
+#ifndef ATTUNE_BOUNDED_WAITS
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+#endif
 }
 
 // Programmatic dependent launch: wait for the kernel before us in the stream; let the one after us start.

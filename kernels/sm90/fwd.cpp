@@ -40,14 +40,14 @@ constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages
 }
 
 constexpr Candidate candidates[] = {
-    {64, config_of(3, 128, 3, 3, 2, Turns::products), 1.35, 1.57, 1.4},
-    {64, config_of(4, 64, 4, 4, 2, Turns::products, true), 0.92, 0.90, 1.9},
-    {64, config_of(4, 64, 4, 4, 2, Turns::none), 1.06, 0.945, 1.1},
-    {64, config_of(2, 64, 4, 4, 2, Turns::none), 0.58, 0.58, 1.6},
-    {64, config_of(1, 64, 8, 8, 2, Turns::none), 0.44, 0.44, 0.8},
-    {128, config_of(2, 128, 3, 2, 2, Turns::products), 1.47, 1.55, 1.5},
-    {128, config_of(3, 64, 3, 3, 2, Turns::none), 1.15, 1.13, 2.2},
-    {128, config_of(1, 64, 5, 4, 2, Turns::none), 0.60, 0.60, 0.8},
+    {64, config_of(3, 128, 3, 3, 2, Turns::products), 1.33, 1.44, 1.4},
+    {64, config_of(4, 64, 4, 4, 2, Turns::products, true), 0.872, 0.90, 1.9},
+    {64, config_of(4, 64, 4, 4, 2, Turns::none), 1.01, 0.92, 1.1},
+    {64, config_of(2, 64, 4, 4, 2, Turns::none), 0.55, 0.555, 1.6},
+    {64, config_of(1, 64, 8, 8, 2, Turns::none), 0.415, 0.42, 0.8},
+    {128, config_of(2, 128, 3, 2, 2, Turns::products), 1.45, 1.53, 1.5},
+    {128, config_of(3, 64, 3, 3, 2, Turns::none), 1.14, 1.13, 2.2},
+    {128, config_of(1, 64, 5, 4, 2, Turns::none), 0.57, 0.60, 0.8},
     {256, config_of(2, 64, 3, 2, 1, Turns::none), 1.40, 1.42, 2.9},
 };
 

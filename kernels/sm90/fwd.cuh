@@ -201,6 +201,13 @@ struct Consumer {
   static constexpr int v_steps = block_n / 16;
   // Loops apart for first, masked and other blocks gain 0.3 % there, and twice the time to compile.
   static constexpr bool one_loop = dim == 256;
+  // A barrier that is asked before the exponentials often spares a wait after them, which would hold up the products.
+  // D = 256 gains nothing; careful steps of D = 128 have no register for the answer.
+  static constexpr bool asks_for_v = config.early_waits;
+  template <bool careful>
+  static constexpr bool asks_for_k = !config.early_waits && (dim == 64 || (dim == 128 && !careful));
+  // A vote on the sums right after the exponentials keeps the assembler from moving the additions below the next wait.
+  static constexpr bool early_vote = config.early_waits || dim == 64;
   using Storage = SharedStorage<variant, config>;
 
   const Params& params;
@@ -221,6 +228,7 @@ struct Consumer {
   Ring<config.q_slots> q;
   Ring<config.stages_k> k;
   Ring<config.stages_v> v;
+  bool v_is_there = false;                                       // known before its wait
   bool pv_pending = false, pv_first = true, pv_trimmed = false;  // of the block whose P waits for its product
 
   ATTUNE_DEVICE void arrive(Mbarrier& barrier) {
@@ -327,7 +335,7 @@ struct Consumer {
     wgmma_fence();
     issue_qk<columns>(q.slot, k_slot);
     k.advance();
-    if (!careful || pv_pending) shared.v_full[v.slot].wait(v.parity, "v_full");
+    if ((!careful || pv_pending) && !v_is_there) shared.v_full[v.slot].wait(v.parity, "v_full");
     if (pv_trimmed)
       issue_pv<narrow>();
     else
@@ -338,6 +346,12 @@ struct Consumer {
 
     wgmma_wait<1>();
     pin(scores<columns>());
+    const bool k_is_there = asks_for_k<careful> && shared.k_full[k.slot].test(k.parity);
+    if constexpr (asks_for_v) {
+      Ring<config.stages_v> next = v;
+      if (!careful || pv_pending) next.advance();
+      v_is_there = shared.v_full[next.slot].test(next.parity);
+    }
     if (careful && config.q_slots == 1 && block == 0) arrive(shared.q_free[q.slot]);
     float shrink[2] = {1, 1}, block_sum[2];
     bool moved = false;
@@ -351,11 +365,13 @@ struct Consumer {
     }
     exponentiate<columns, careful>(scores<columns>(), params.scale_log2, rows, block_sum);
     pin(scores<columns>());
+    const bool again = !careful && early_vote && outgrown(block_sum);
     // The branch of either also keeps the assembler from hoisting the next wait above the exponentials.
-    if constexpr (early)
-      moved = do_again_if_needed(k_slot, shrink, block_sum);
-    else if (block > 0)
+    if constexpr (early) {
+      if (again) moved = do_again(k_slot, shrink, block_sum);
+    } else if (block > 0 && !k_is_there) {
       shared.k_full[k.slot].wait(k.parity, "k_full");
+    }
 
     wgmma_wait<0>();
     pin(o);
@@ -368,7 +384,7 @@ struct Consumer {
     } else if constexpr (careful || early) {
       if (moved) shrink_rows(o, shrink);
     } else {
-      do_again_if_needed(k_slot, shrink, block_sum);
+      if (early_vote ? again : outgrown(block_sum)) do_again(k_slot, shrink, block_sum);
     }
     rows.sum[0] += block_sum[0];
     rows.sum[1] += block_sum[1];
@@ -381,11 +397,14 @@ struct Consumer {
     --block;
   }
 
-  // For a block that kept the old maximum on trust. O shrinks with it, if PV is done with O; otherwise this says that
-  // it must.
-  ATTUNE_DEVICE bool do_again_if_needed(int k_slot, float (&shrink)[2], float (&block_sum)[2]) {
+  // Whether a row of the warp outgrew the maximum that it kept on trust.
+  static ATTUNE_DEVICE bool outgrown(const float (&block_sum)[2]) {
     constexpr float limit = trusted_sum<variant.dtype>;
-    if (!__any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit)) return false;
+    return __any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit);
+  }
+
+  // O shrinks with the new maximum, if PV is done with O; otherwise this says that it must.
+  ATTUNE_DEVICE bool do_again(int k_slot, float (&shrink)[2], float (&block_sum)[2]) {
     score_again<variant.dtype, dim, block_n>(s, shared.q[q.slot][warpgroup][0], warp * 16, rows_per_warpgroup,
                                              shared.k[k_slot][0], lane);
     const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
@@ -424,6 +443,7 @@ struct Consumer {
         shared.v_full[v.slot].wait(v.parity, "v_full");
         arrive(shared.v_free[v.slot]);
         v.advance();
+        v_is_there = false;
       }
     }
   }

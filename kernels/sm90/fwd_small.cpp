@@ -135,17 +135,19 @@ double predicted_waves_us(const Problem& problem, const Candidate& candidate, co
 
 // Two CTAs on an SM: the longest tile is held up by the short one beside it, or all of them by their number.
 double predicted_pairs_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
-  constexpr double held_up = 0.4, side_by_side = 0.65;  // of what the other, and of what each, would take alone
+  // Of what each would take alone: what the one beside it adds, and what a start and a round of a crowd take.
+  constexpr double held_up = 0.4, crowded_start = 0.6, crowded_round = 0.85;
   const Layout layout(problem, candidate.config);
   const int64_t tiles = layout.tiles_m * layout.packs;
   double all = 0;
   for (int64_t tile = 0; tile < layout.tiles_m; ++tile)
     all += static_cast<double>(layout.packs) *
-           (candidate.tile_us + rounds_of(problem, candidate.config, layout, tile * layout.packs) * candidate.round_us);
+           (crowded_start * candidate.tile_us +
+            crowded_round * candidate.round_us * rounds_of(problem, candidate.config, layout, tile * layout.packs));
   const double longest = rounds_of(problem, candidate.config, layout, 0);
   const double beside = tiles > device.sm_count ? rounds_of(problem, candidate.config, layout, tiles - 1) : 0;
   return std::max(candidate.tile_us + (longest + held_up * beside) * candidate.round_us,
-                  all * side_by_side / static_cast<double>(device.sm_count));
+                  all / static_cast<double>(device.sm_count));
 }
 
 double predicted_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {

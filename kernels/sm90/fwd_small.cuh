@@ -119,11 +119,9 @@ ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
 ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_bytes) {
   // A group leaves its parts of O where its K and V were.
   const bool parts_fit = config.key_groups == 1 || tile_rows(config) <= config.stages * config.block_n;
-  // At D = 128 pairs gain up to a few hundred tiles and lose to sm90/fwd beyond, which their cost model does not see.
-  const bool pairs_pay = config.cluster == 1 && variant.dim == 64;
   return (variant.dim == 64 || variant.dim == 128) && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 &&
          parts_fit && units_per_group(variant, config) >= 1 && units_per_owner(variant, config) >= 1 &&
-         (!config.paired || pairs_pay) && shared_bytes(variant, config) <= shared_limit_bytes;
+         (!config.paired || config.cluster == 1) && shared_bytes(variant, config) <= shared_limit_bytes;
 }
 
 #ifdef __CUDACC_RTC__

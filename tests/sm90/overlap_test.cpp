@@ -1,9 +1,13 @@
 // Calls that ask to overlap the kernel before them, in chains where each reads what the last one writes: the bits are
 // those of calls that are waited for one by one, on a stream and in a captured graph. Neighbours in a chain compute
 // with different data, so whoever reads too early, or overwrites what is still read, shows.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstring>
+#include <string_view>
+#include <tuple>
 
 #include "gpu/runtime.hpp"
 #include "lab/measure/graph_edges.hpp"
@@ -36,6 +40,18 @@ enum class Keys {
   written_two_before,  // by the kernel before the one that writes q
 };
 constexpr Keys every_source_of_keys[] = {Keys::written_before, Keys::at_rest, Keys::written_two_before};
+
+const char* name_of(Keys keys) {
+  switch (keys) {
+    case Keys::written_before:
+      return "written_before";
+    case Keys::at_rest:
+      return "at_rest";
+    case Keys::written_two_before:
+      return "written_two_before";
+  }
+  return "";
+}
 
 class Overlap : public test::CardTest {
  protected:
@@ -162,36 +178,51 @@ class Chain {
   std::vector<Call> calls_;
 };
 
-TEST_F(Overlap, ChainsGiveTheBitsOfCallsInOrder) {
-  constexpr int repeats = 50;
-  CUstream stream = make_stream();
-  for (const char* writing : {"sm90/fwd_small", "sm90/fwd", "any/fwd"}) {
-    attune_context* writer = context_with(writing);
-    for (const Shape& shape : shapes)
-      for (const Keys keys : every_source_of_keys) {
-        SCOPED_TRACE(testing::Message() << writing << ", " << shape.reader << ", keys " << static_cast<int>(keys));
-        Chain chain(*driver, shape, keys, writer, small);
-        const std::vector<std::byte> right = chain.in_order(stream);
-        ASSERT_NE(std::memcmp(right.data(), right.data() + chain.link_bytes(), chain.link_bytes()), 0)
-            << "neighbours must differ";
-        for (int i = 0; i < repeats; ++i) ASSERT_EQ(chain.overlapping(stream), right) << "on a stream, run " << i;
+// What writes, the shapes, where the reader's keys come from.
+using Chained = std::tuple<const char*, Shape, Keys>;
 
-        CUgraph graph = nullptr;
-        CUgraphExec executable = nullptr;
-        driver->check(driver->cuStreamBeginCapture_v2(stream, gpu::CU_STREAM_CAPTURE_MODE_GLOBAL), "BeginCapture");
-        chain.enqueue(stream);
-        driver->check(driver->cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
-        // Between two calls there is an edge, and it is the second call's to ask for.
-        const bool all = std::string_view(writing) == "sm90/fwd_small";
-        EXPECT_EQ(lab::count_programmatic_edges(*driver, graph), chain.calls() - (all ? 1 : Chain::links));
-        driver->check(driver->cuGraphInstantiateWithFlags(&executable, graph, 0), "cuGraphInstantiate");
-        for (int i = 0; i < repeats; ++i) ASSERT_EQ(chain.replay(executable, stream), right) << "in a graph, run " << i;
-        driver->cuGraphExecDestroy(executable);
-        driver->cuGraphDestroy(graph);
-      }
-  }
+class OverlapOf : public Overlap, public testing::WithParamInterface<Chained> {};
+
+TEST_P(OverlapOf, ChainGivesTheBitsOfCallsInOrder) {
+  constexpr int repeats = 10;
+  const auto& [writing, shape, keys] = GetParam();
+  CUstream stream = make_stream();
+  Chain chain(*driver, shape, keys, context_with(writing), small);
+  const std::vector<std::byte> right = chain.in_order(stream);
+  ASSERT_NE(std::memcmp(right.data(), right.data() + chain.link_bytes(), chain.link_bytes()), 0)
+      << "neighbours must differ";
+  const auto is_right = [&](const std::vector<std::byte>& bytes) {
+    return std::memcmp(bytes.data(), right.data(), right.size()) == 0;
+  };
+  for (int i = 0; i < repeats; ++i) ASSERT_TRUE(is_right(chain.overlapping(stream))) << "on a stream, run " << i;
+
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  driver->check(driver->cuStreamBeginCapture_v2(stream, gpu::CU_STREAM_CAPTURE_MODE_GLOBAL), "BeginCapture");
+  chain.enqueue(stream);
+  driver->check(driver->cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+  // Between two calls there is an edge, and it is the second call's to ask for.
+  const bool all = std::string_view(writing) == "sm90/fwd_small";
+  EXPECT_EQ(lab::count_programmatic_edges(*driver, graph), chain.calls() - (all ? 1 : Chain::links));
+  driver->check(driver->cuGraphInstantiateWithFlags(&executable, graph, 0), "cuGraphInstantiate");
+  for (int i = 0; i < repeats; ++i) ASSERT_TRUE(is_right(chain.replay(executable, stream))) << "in a graph, run " << i;
+  driver->cuGraphExecDestroy(executable);
+  driver->cuGraphDestroy(graph);
   driver->cuStreamDestroy_v2(stream);
 }
+
+std::string test_name(const testing::TestParamInfo<Chained>& info) {
+  const auto& [writing, shape, keys] = info.param;
+  std::string name = fmt::format("{}_then_{}_keys_{}", writing, shape.reader, name_of(keys));
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Written, OverlapOf,
+                         testing::Combine(testing::Values("sm90/fwd_small", "sm90/fwd", "any/fwd"),
+                                          testing::ValuesIn(shapes), testing::ValuesIn(every_source_of_keys)),
+                         test_name);
 
 }  // namespace
 }  // namespace attune::sm90
