@@ -96,6 +96,7 @@ std::vector<SpeedRow> speed_rows(const json& record) {
         if (peer.role == Role::twin || is_attunes(peer)) continue;
         row.peers.push_back(against(peer.name, analysis.summaries[j].seconds,
                                     divided(round_seconds(peer), round_seconds(ours)), measurement.protocol.rule));
+        row.peers.back().clock_hz = analysis.summaries[j].clock_hz;
       }
       add_recorded(row, result, measurement.protocol.rule);
       if (analysis.noise_floor) {

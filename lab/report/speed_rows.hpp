@@ -14,6 +14,7 @@ struct Against {
   std::string peer;
   bool derived = false;  // not measured: cuDNN's time of this run, by a ratio recorded elsewhere
   double seconds = 0;
+  double clock_hz = 0;  // 0: not known
   std::vector<double> ratios;
   double estimate = 0;                               // median of the ratios
   stats::Interval interval;                          // exact

@@ -20,6 +20,7 @@ namespace attune::lab {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -148,6 +149,11 @@ TEST_F(Ratios, OfWhatIsMeasuredAreCompared) {
   };
   EXPECT_THAT(agreement_with(ratios, rows_with(1e-3, 1)), HasSubstr("1 compared, the farthest apart by +0.0 %: flash"));
   EXPECT_THAT(agreement_with(ratios, rows_with(1.04e-3, 1)), HasSubstr("by -3.8 %"));
+  std::vector<SpeedRow> slow_clock = rows_with(1.04e-3, 1);
+  for (Against& peer : slow_clock[0].peers)
+    if (peer.peer == "flash") peer.clock_hz /= 1.04;
+  EXPECT_THAT(agreement_with(ratios, slow_clock),
+              AllOf(HasSubstr("farthest apart by -3.8 %: flash"), HasSubstr("in clock cycles by +0.0 %: flash")));
   EXPECT_EQ(agreement_with(ratios, rows_with(1e-3, 0.1)), "") << "too short to compare";
   EXPECT_EQ(agreement_with({}, rows_with(1e-3, 1)), "");
 }
