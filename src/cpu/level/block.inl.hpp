@@ -13,8 +13,8 @@ namespace {
 
 constexpr int max_tiles = (block_rows + tile_rows - 1) / tile_rows;
 
-// Sums of float32 inputs are kept in double: the error of float sums over many keys would exceed that of everything
-// else.
+// Sums over keys are kept as T: float, or double for float32 inputs, where the error of float sums over many keys would
+// exceed that of everything else. Within a chunk they are floats, and chunks are short enough for that.
 template <typename T>
 constexpr int64_t chunk_keys = key_alignment * 4 / static_cast<int64_t>(sizeof(T));
 
@@ -55,33 +55,28 @@ struct Scratch {
   Tile<T> tiles[max_tiles];
   float* k = nullptr;  // chunk_keys + key_step rows of k_pitch
   int64_t k_pitch = 0;
-  T* v = nullptr;  // strips x chunk_keys x strip
+  float* v = nullptr;  // strips x chunk_keys x strip_columns
   int64_t strips = 0;
-  float* x = nullptr;       // chunk_keys + key_step rows of tile_rows
-  T* weights = nullptr;     // chunk_keys x tile_rows; the same memory as x where the types agree
+  float* x = nullptr;       // chunk_keys + key_step rows of tile_rows: scores, then weights
   float* bias = nullptr;    // chunk_keys x tile_rows
   T* rescale = nullptr;     // tile_rows
   float* q_rows = nullptr;  // 4 rows of row_pitch, on their way to Tile::q
   T* out_rows = nullptr;    // 4 rows of row_pitch, on their way from Tile::out
 
   Scratch(const Problem& p, Arena& arena) {
-    strips = round_up(p.dim_v, strip<T>) / strip<T>;
-    const int64_t written_strips = round_up(p.dim_v, width) / strip<T>;  // packing writes full vectors
+    strips = round_up(p.dim_v, strip_columns) / strip_columns;
+    const int64_t written_strips = round_up(p.dim_v, width) / strip_columns;  // packing writes full vectors
     // Not a power of two, so that rows do not fall on the same cache sets.
     k_pitch = round_up(p.dim_qk, width) + 16;
     for (Tile<T>& tile : tiles) {
       tile.q = arena.take<float>(round_up(p.dim_qk, 4) * tile_rows);
-      tile.out = arena.take<T>(round_up(strips * strip<T>, 4) * tile_rows);
+      tile.out = arena.take<T>(round_up(strips * strip_columns, 4) * tile_rows);
       tile.largest = arena.take<float>(tile_rows);
       tile.sums = arena.take<T>(tile_rows);
     }
     k = arena.take<float>((chunk_keys<T> + key_step) * k_pitch);
-    v = arena.take<T>(written_strips * chunk_keys<T> * strip<T>);
+    v = arena.take<float>(written_strips * chunk_keys<T> * strip_columns);
     x = arena.take<float>((chunk_keys<T> + key_step) * tile_rows);
-    if constexpr (sizeof(T) == sizeof(float))
-      weights = x;
-    else
-      weights = arena.take<T>(chunk_keys<T> * tile_rows);
     if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(chunk_keys<T> * tile_rows);
     rescale = arena.take<T>(tile_rows);
     q_rows = arena.take<float>(4 * row_pitch);
@@ -102,33 +97,26 @@ inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t k
 }
 
 // A vector of one row of V, cut into strips.
-template <typename T>
-void store_strips(Floats value, T* to, int64_t strip_pitch) {
-  constexpr int strips = width / strip<T>;
-  alignas(vector_bytes) T elements[width];
-  if constexpr (sizeof(T) == sizeof(float)) {
-    store(elements, value);
-  } else {
-    store(elements, low_doubles(value));
-    store(elements + double_width, high_doubles(value));
-  }
+inline void store_strips(Floats value, float* to, int64_t strip_pitch) {
+  alignas(vector_bytes) float elements[width];
+  store(elements, value);
   ATTUNE_UNROLL
-  for (int i = 0; i < strips; ++i)
-    __builtin_memcpy(to + i * strip_pitch, elements + i * strip<T>, strip<T> * sizeof(T));
+  for (int i = 0; i < width / strip_columns; ++i)
+    __builtin_memcpy(to + i * strip_pitch, elements + i * strip_columns, strip_columns * sizeof(float));
 }
 
 // Values of keys [from, from + keys) in strips. True if all are finite.
 template <typename T>
 bool pack_v(const Call& call, const Block& block, int64_t from, int64_t keys, Scratch<T>& scratch) {
   const Problem& p = *call.problem;
-  constexpr int64_t strip_pitch = chunk_keys<T> * strip<T>;
+  constexpr int64_t strip_pitch = chunk_keys<T> * strip_columns;
   const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
   Floats not_finite{};
   with_dtype(p.dtype, [&]<Dtype dtype>() {
     for (int64_t i = 0; i < keys; ++i)
       for_each_vector<dtype>(v + i * p.v.row * size_of<dtype>, p.dim_v, [&](int64_t column, Floats value) {
         not_finite += value * 0.0f;
-        store_strips(value, scratch.v + column / strip<T> * strip_pitch + i * strip<T>, strip_pitch);
+        store_strips(value, scratch.v + column / strip_columns * strip_pitch + i * strip_columns, strip_pitch);
       });
   });
   return sum_of<float>(not_finite) == 0;
@@ -175,7 +163,7 @@ void begin_tile(const Call& call, const Block& block, int first, int count, Scra
     for (int64_t d = 0; d < p.dim_qk; d += 4)
       transpose_4x4(scratch.q_rows + d, row_pitch, tile.q + d * rows + lane, rows);
   }
-  for (int64_t i = 0; i < scratch.strips * strip<T> * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
+  for (int64_t i = 0; i < scratch.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
 }
 
 // Hides from each row the keys outside its range: x is (keys x rows), its first key is `from`.
@@ -242,9 +230,9 @@ void step_tile(const Call& call, const Block& block, Scratch<T>& scratch, Tile<T
   shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
   const bool ranged = hide_unseen(block, tile, from, keys, scratch.x);
   const bool hidden = ranged || (call.problem->features & (ATTUNE_BIAS | ATTUNE_MASK)) != 0;
-  online_softmax<T, Vecs>(call, scratch.x, keys, scratch.weights, tile.largest, tile.sums, scratch.rescale);
-  value_block<T, Vecs>(scratch.v + (from - chunk) * strip<T>, chunk_keys<T> * strip<T>, scratch.strips, keys,
-                       scratch.weights, scratch.rescale, hidden && !v_finite, tile.out);
+  online_softmax<T, Vecs>(call, scratch.x, keys, tile.largest, tile.sums, scratch.rescale);
+  value_block<T, Vecs>(scratch.v + (from - chunk) * strip_columns, chunk_keys<T> * strip_columns, scratch.strips, keys,
+                       scratch.x, scratch.rescale, hidden && !v_finite, tile.out);
 }
 
 // Calls f with the number of vectors that `count` rows need, as a compile-time constant.

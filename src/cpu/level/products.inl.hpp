@@ -12,9 +12,8 @@ constexpr int max_vecs = 3;
 constexpr int key_step = vector_bytes == 64 ? 8 : 4;
 constexpr int tile_rows = max_vecs * width;
 
-// V is packed in strips of this many columns: (dim_v / strip) x keys x strip.
-template <typename T>
-constexpr int strip = key_step * 4 / static_cast<int>(sizeof(T));
+// V is packed in strips of this many columns: (dim_v / strip_columns) x keys x strip_columns.
+constexpr int strip_columns = key_step;
 
 // scores[i][row] = sum over d, in order, of k[i][d] * q[d][row], for key_step keys.
 template <int Vecs>
@@ -46,49 +45,53 @@ void score_block(const float* k, int64_t k_pitch, int64_t keys, const float* q, 
     score_tile<Vecs>(k + i * k_pitch, k_pitch, q, dim, scores + i * Vecs * width);
 }
 
+// out[at] = out[at] * rescale[row] + sum, a vector of rows.
+inline void add_to(float* out, const float* rescale, Floats sum) {
+  store(out, multiply_add(load(out), load(rescale), sum));
+}
+inline void add_to(double* out, const double* rescale, Floats sum) {
+  store(out, multiply_add(load(out), load(rescale), low_doubles(sum)));
+  store(out + double_width, multiply_add(load(out + double_width), load(rescale + double_width), high_doubles(sum)));
+}
+
 // out[c][row] = out[c][row] * rescale[row] + sum over keys of v[key][c] * weights[key][row], for one strip of columns.
 // skip_zeros: a weight of 0 hides the key even where v is infinite or NaN.
-template <typename T, int Vecs, bool skip_zeros>
-void value_strip(const T* v_strip, int64_t keys, const T* weights, const T* rescale, T* out) {
-  constexpr int vecs = Vecs * static_cast<int>(sizeof(T) / sizeof(float));
+template <typename Sum, int Vecs, bool skip_zeros>
+void value_strip(const float* v_strip, int64_t keys, const float* weights, const Sum* rescale, Sum* out) {
   constexpr int rows = Vecs * width;
-  constexpr int columns = strip<T>;
-  Vector<T> sum[columns][vecs] = {};
+  Floats sum[strip_columns][Vecs] = {};
   for (int64_t k = 0; k < keys; ++k) {
-    Vector<T> weight[vecs];
+    Floats weight[Vecs];
     ATTUNE_UNROLL
-    for (int v = 0; v < vecs; ++v) weight[v] = load(weights + k * rows + v * lanes<T>);
+    for (int v = 0; v < Vecs; ++v) weight[v] = load(weights + k * rows + v * width);
     ATTUNE_UNROLL
-    for (int c = 0; c < columns; ++c) {
-      const Vector<T> value = splat(v_strip[k * columns + c]);
+    for (int c = 0; c < strip_columns; ++c) {
+      const Floats value = splat(v_strip[k * strip_columns + c]);
       ATTUNE_UNROLL
-      for (int v = 0; v < vecs; ++v) {
-        Vector<T> seen = value;
-        if constexpr (skip_zeros) seen = weight[v] == T{0} ? Vector<T>{} : value;
+      for (int v = 0; v < Vecs; ++v) {
+        Floats seen = value;
+        if constexpr (skip_zeros) seen = weight[v] == 0.0f ? Floats{} : value;
         sum[c][v] = multiply_add(seen, weight[v], sum[c][v]);
       }
     }
   }
   ATTUNE_UNROLL
-  for (int c = 0; c < columns; ++c) {
+  for (int c = 0; c < strip_columns; ++c) {
     ATTUNE_UNROLL
-    for (int v = 0; v < vecs; ++v) {
-      T* at = out + c * rows + v * lanes<T>;
-      store(at, multiply_add(load(at), load(rescale + v * lanes<T>), sum[c][v]));
-    }
+    for (int v = 0; v < Vecs; ++v) add_to(out + c * rows + v * width, rescale + v * width, sum[c][v]);
   }
 }
 
 // All strips; v points at the first key to use within the first strip, strips lie strip_pitch apart.
-template <typename T, int Vecs>
-void value_block(const T* v, int64_t strip_pitch, int64_t strips, int64_t keys, const T* weights, const T* rescale,
-                 bool skip_zeros, T* out) {
+template <typename Sum, int Vecs>
+void value_block(const float* v, int64_t strip_pitch, int64_t strips, int64_t keys, const float* weights,
+                 const Sum* rescale, bool skip_zeros, Sum* out) {
   for (int64_t i = 0; i < strips; ++i) {
-    T* at = out + i * strip<T> * Vecs * width;
+    Sum* at = out + i * strip_columns * Vecs * width;
     if (skip_zeros)
-      value_strip<T, Vecs, true>(v + i * strip_pitch, keys, weights, rescale, at);
+      value_strip<Sum, Vecs, true>(v + i * strip_pitch, keys, weights, rescale, at);
     else
-      value_strip<T, Vecs, false>(v + i * strip_pitch, keys, weights, rescale, at);
+      value_strip<Sum, Vecs, false>(v + i * strip_pitch, keys, weights, rescale, at);
   }
 }
 

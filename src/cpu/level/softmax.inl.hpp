@@ -103,51 +103,57 @@ void raise_largest(const float* x, int64_t keys, Floats (&largest)[Vecs]) {
 template <typename T>
 constexpr int parts = static_cast<int>(sizeof(T) / sizeof(float));
 
-// Weights of a block relative to the column's reference; adds them to the column's total. weights may be x.
-template <typename T, int Vecs>
-void weigh(const Call& call, const float* x, int64_t keys, const Floats (&reference)[Vecs], T* weights,
-           Vector<T> (&total)[Vecs * parts<T>]) {
+// Adds a vector of weights to the sums of its columns.
+inline void add_weight(Floats weight, Floats* total) { total[0] += weight; }
+inline void add_weight(Floats weight, Doubles* total) {
+  total[0] += low_doubles(weight);
+  total[1] += high_doubles(weight);
+}
+
+// Weights of a block relative to the column's reference; adds them to the column's total. weights may be x. With totals
+// in double, exponents are accurate beyond float.
+template <typename Sum, int Vecs>
+void weigh(const Call& call, const float* x, int64_t keys, const Floats (&reference)[Vecs], float* weights,
+           Vector<Sum> (&total)[Vecs * parts<Sum>]) {
   const Floats high = splat(call.exp2_high);
   const Floats low = splat(call.exp2_low);
   for (int64_t k = 0; k < keys; ++k) {
     ATTUNE_UNROLL
     for (int v = 0; v < Vecs; ++v) {
       const int64_t at = (k * Vecs + v) * width;
-      const Weights<T> weight = exp2_of<T>(load(x + at) - reference[v], high, low);
-      ATTUNE_UNROLL
-      for (int i = 0; i < parts<T>; ++i) {
-        total[v * parts<T> + i] += weight.part[i];
-        store(weights + at + i * lanes<T>, weight.part[i]);
-      }
+      const Exp2 e = exp2_parts < sizeof(Sum) == sizeof(double) > (load(x + at) - reference[v], high, low);
+      const Floats weight = e.tiny ? Floats{} : multiply_add(e.fraction, e.power, e.power);
+      add_weight(weight, total + v * parts<Sum>);
+      store(weights + at, weight);
     }
   }
 }
 
 // One step of the online softmax for the columns of a block: x becomes weights relative to the new largest x, and
 // `rescale` what the sums so far must be multiplied by.
-template <typename T, int Vecs>
-void online_softmax(const Call& call, const float* x, int64_t keys, T* weights, float* largest, T* sums, T* rescale) {
+template <typename Sum, int Vecs>
+void online_softmax(const Call& call, float* x, int64_t keys, float* largest, Sum* sums, Sum* rescale) {
   Floats top[Vecs], reference[Vecs];
-  Vector<T> total[Vecs * parts<T>];
+  Vector<Sum> total[Vecs * parts<Sum>];
   ATTUNE_UNROLL
   for (int v = 0; v < Vecs; ++v) top[v] = load(largest + v * width);
   raise_largest(x, keys, top);
   ATTUNE_UNROLL
   for (int v = 0; v < Vecs; ++v) {
     reference[v] = reference_of(top[v]);
-    const Weights<T> factor =
-        exp2_of<T>(load(largest + v * width) - reference[v], splat(call.exp2_high), splat(call.exp2_low));
+    const Weights<Sum> factor =
+        exp2_of<Sum>(load(largest + v * width) - reference[v], splat(call.exp2_high), splat(call.exp2_low));
     store(largest + v * width, top[v]);
     ATTUNE_UNROLL
-    for (int i = 0; i < parts<T>; ++i) {
-      const int at = v * width + i * lanes<T>;
-      total[v * parts<T> + i] = load(sums + at) * factor.part[i];
+    for (int i = 0; i < parts<Sum>; ++i) {
+      const int at = v * width + i * lanes<Sum>;
+      total[v * parts<Sum> + i] = load(sums + at) * factor.part[i];
       store(rescale + at, factor.part[i]);
     }
   }
-  weigh<T>(call, x, keys, reference, weights, total);
+  weigh<Sum>(call, x, keys, reference, x, total);
   ATTUNE_UNROLL
-  for (int v = 0; v < Vecs * parts<T>; ++v) store(sums + v * lanes<T>, total[v]);
+  for (int v = 0; v < Vecs * parts<Sum>; ++v) store(sums + v * lanes<Sum>, total[v]);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
   Tile<T>& tile = scratch.tiles[0];
   tile.count = block.count;
   tile.vecs = Vecs;
-  for (int64_t i = 0; i < scratch.strips * strip<T> * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
+  for (int64_t i = 0; i < scratch.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
   for (int lane = 0; lane < rows; ++lane) {
     scratch.rescale[lane] = 1;
     tile.largest[lane] = state.largest[lane];
@@ -71,9 +71,8 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
   for (int64_t from = 0; from < seq_k; from += chunk_keys<T>) {
     const int64_t keys = smaller_of(chunk_keys<T>, seq_k - from);
     const bool v_finite = pack_v(call, block, from, keys, scratch);
-    for (int64_t i = 0; i < keys * rows; ++i) scratch.weights[i] = state.scores[from * rows + i];
-    value_block<T, Vecs>(scratch.v, chunk_keys<T> * strip<T>, scratch.strips, keys, scratch.weights, scratch.rescale,
-                         !v_finite, tile.out);
+    value_block<T, Vecs>(scratch.v, chunk_keys<T> * strip_columns, scratch.strips, keys, state.scores + from * rows,
+                         scratch.rescale, !v_finite, tile.out);
   }
   end_tile(call, block, scratch.out_rows, tile);
 }
