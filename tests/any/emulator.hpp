@@ -6,6 +6,7 @@
 
 #include <ucontext.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -64,11 +65,12 @@ class Block {
   template <typename T>
   T shuffle_xor(T value, unsigned distance) {
     static_assert(sizeof(T) <= sizeof(uint64_t));
-    std::memcpy(&exchange_[thread_index.x], &value, sizeof value);
+    // Two places in turn, so that one barrier is enough: who writes again has passed another one since.
+    std::vector<uint64_t>& exchange = exchange_[warp_barriers_[thread_index.x / 32].generation % 2];
+    std::memcpy(&exchange[thread_index.x], &value, sizeof value);
     warp_barrier();
     T other;
-    std::memcpy(&other, &exchange_[thread_index.x ^ distance], sizeof other);
-    warp_barrier();
+    std::memcpy(&other, &exchange[thread_index.x ^ distance], sizeof other);
     return other;
   }
 
@@ -85,8 +87,13 @@ class Block {
     uint64_t generation = 0;
   };
 
+  struct Turn {
+    unsigned warp, seed, taken;
+  };
+
   Block(unsigned threads, size_t smem_bytes, const std::function<void()>& body)
-      : body_(body), fibres_(threads), warp_barriers_((threads + 31) / 32), exchange_(threads) {
+      : body_(body), fibres_(threads), warp_barriers_((threads + 31) / 32) {
+    exchange_.fill(std::vector<uint64_t>(threads));
     // Poisoned: nothing may rely on what is in shared memory at first.
     shared_.assign(smem_bytes / sizeof(double) + 1, std::numeric_limits<double>::quiet_NaN());
     block_barrier_.expected = threads;
@@ -107,33 +114,41 @@ class Block {
 
   // Every thread of a warp up to its next barrier; false if none could move.
   bool run_warp(unsigned warp, unsigned seed) {
+    turn_ = {warp, seed, 0};
     bool moved = false;
-    for (unsigned i = 0; i < 32; ++i) {
-      // An odd stride visits each of the 32 once.
-      const unsigned index = warp * 32 + (i * (2 * seed + 1) + seed) % 32;
-      if (index >= fibres_.size()) continue;
-      Fibre& fibre = fibres_[index];
-      if (fibre.finished || (fibre.at != nullptr && fibre.at->generation == fibre.generation)) continue;
-      resume(index);
+    while (ucontext_t* next = next_of_warp()) {
       moved = true;
+      swapcontext(&scheduler_, next);
     }
     return moved;
   }
 
-  void resume(unsigned index) {
-    thread_index = {index, 0, 0};
-    running_ = &fibres_[index];
-    if (!running_->started) {
-      running_->started = true;
-      constexpr size_t stack_bytes = 256 << 10;
-      running_->stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
-      getcontext(&running_->point);
-      running_->point.uc_stack.ss_sp = running_->stack.get();
-      running_->point.uc_stack.ss_size = stack_bytes;
-      running_->point.uc_link = &scheduler_;
-      makecontext(&running_->point, &Block::enter, 0);
+  // Where the next thread goes on whose turn it is and that can move, or null. Threads hand over to one another, and to
+  // the scheduler only after the last: switching is nearly all that the emulator's time goes into.
+  ucontext_t* next_of_warp() {
+    while (turn_.taken < 32) {
+      // An odd stride visits each of the 32 once.
+      const unsigned index = turn_.warp * 32 + (turn_.taken++ * (2 * turn_.seed + 1) + turn_.seed) % 32;
+      if (index >= fibres_.size()) continue;
+      Fibre& fibre = fibres_[index];
+      if (fibre.finished || (fibre.at != nullptr && fibre.at->generation == fibre.generation)) continue;
+      thread_index = {index, 0, 0};
+      running_ = &fibre;
+      if (!fibre.started) start(fibre);
+      return &fibre.point;
     }
-    swapcontext(&scheduler_, &running_->point);
+    return nullptr;
+  }
+
+  void start(Fibre& fibre) {
+    constexpr size_t stack_bytes = 256 << 10;
+    fibre.started = true;
+    fibre.stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
+    getcontext(&fibre.point);
+    fibre.point.uc_stack.ss_sp = fibre.stack.get();
+    fibre.point.uc_stack.ss_size = stack_bytes;
+    fibre.point.uc_link = &scheduler_;
+    makecontext(&fibre.point, &Block::enter, 0);
   }
 
   static void enter() {
@@ -160,19 +175,22 @@ class Block {
     self->generation = barrier.generation;
     ++barrier.arrived;
     release(barrier);
-    swapcontext(&self->point, &scheduler_);
+    ucontext_t* next = next_of_warp();
+    swapcontext(&self->point, next == nullptr ? &scheduler_ : next);
     self->at = nullptr;
   }
 
   inline static Block* current_ = nullptr;
+
   const std::function<void()>& body_;
   std::vector<Fibre> fibres_;
   std::vector<double> shared_;
   Barrier block_barrier_;
   std::vector<Barrier> warp_barriers_;
-  std::vector<uint64_t> exchange_;
+  std::array<std::vector<uint64_t>, 2> exchange_;
   bool or_next_ = false;
   Fibre* running_ = nullptr;
+  Turn turn_{};
   ucontext_t scheduler_;
 };
 

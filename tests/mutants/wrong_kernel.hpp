@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <numbers>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -124,12 +125,29 @@ class WrongPlan final : public Plan {
     std::vector<float> o;
   };
 
+  // One query head. Its keys and values are converted once: every row reads them.
+  struct Head {
+    int64_t b, h;
+    Sequence s;
+    std::vector<float> k, v;
+  };
+
   bool is(Mistake mistake) const { return mistake_ == mistake; }
 
   void run_head(const attune_forward_args& args, int64_t b, int64_t h) const {
-    Sequence s = sequence_of(problem, args, b);
-    if (is(Mistake::ignored_used_keys) && !problem.packed()) s.seq_k = problem.seq_k;
-    for (int64_t row = 0; row < s.stored_q; ++row) run_row(args, s, b, h, row);
+    Head head{b, h, sequence_of(problem, args, b), {}, {}};
+    const Sequence& s = head.s;
+    if (is(Mistake::ignored_used_keys) && !problem.packed()) head.s.seq_k = problem.seq_k;
+    const int64_t h_kv = is(Mistake::head_modulo) ? h % problem.heads_kv : h / problem.group();
+    for (int64_t key = 0; key < s.seq_k; ++key) {
+      append(head.k, args.k, at(problem.k, b, s.first_row_k + key, h_kv, problem.dim_qk), problem.dim_qk);
+      append(head.v, args.v, at(problem.v, b, s.first_row_k + key, h_kv, problem.dim_v), problem.dim_v);
+    }
+    for (int64_t row = 0; row < s.stored_q; ++row) run_row(args, head, row);
+  }
+
+  void append(std::vector<float>& values, const void* data, int64_t offset, int64_t dim) const {
+    for (int64_t c = 0; c < dim; ++c) values.push_back(load_element(data, problem.dtype, offset + c));
   }
 
   KeyRange visible(const Sequence& s, int64_t row) const {
@@ -143,22 +161,18 @@ class WrongPlan final : public Plan {
   }
 
   // The score before the factor that turns it into an exponent of 2: one fma takes off the maximum and applies it.
-  float score(const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t row,
+  float score(const attune_forward_args& args, const Head& head, const std::vector<float>& q, int64_t row,
               int64_t key) const {
-    const int64_t h_kv = is(Mistake::head_modulo) ? h % problem.heads_kv : h / problem.group();
-    const int64_t q = at(problem.q, b, s.first_row_q + row, h, problem.dim_qk);
-    const int64_t k = at(problem.k, b, s.first_row_k + key, h_kv, problem.dim_qk);
-    float sum = 0;
-    for (int64_t c = 0; c < problem.dim_qk; ++c)
-      sum = std::fma(load_element(args.q, problem.dtype, q + c), load_element(args.k, problem.dtype, k + c), sum);
+    const float* k = &head.k[static_cast<size_t>(key * problem.dim_qk)];
+    const float sum = std::transform_reduce(q.begin(), q.end(), k, 0.0f);
     if (plain()) return sum;
     float z = sum * scale();
     const bool capped = problem.softcap != 0 && !is(Mistake::ignored_softcap);
     const auto cap = [&](float x) { return problem.softcap * std::tanh(x / problem.softcap); };
     if (capped && !is(Mistake::softcap_after_bias)) z = cap(z);
     if (problem.has(ATTUNE_BIAS)) {
-      const int64_t head = is(Mistake::bias_of_first_head) ? 0 : h;
-      z += load_element(args.bias, problem.bias_dtype, at(problem.bias, b, head, row, key));
+      const int64_t h = is(Mistake::bias_of_first_head) ? 0 : head.h;
+      z += load_element(args.bias, problem.bias_dtype, at(problem.bias, head.b, h, row, key));
     }
     if (capped && is(Mistake::softcap_after_bias)) z = cap(z);
     return z;
@@ -174,8 +188,8 @@ class WrongPlan final : public Plan {
     return problem.has(ATTUNE_MASK) && !is(Mistake::ignored_mask) && args.mask[at(problem.mask, b, h, row, key)] == 0;
   }
 
-  void take_tile(Running& r, const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t row,
-                 int64_t begin, int64_t end) const {
+  void take_tile(Running& r, const attune_forward_args& args, const Head& head, const std::vector<float>& q,
+                 int64_t row, int64_t begin, int64_t end) const {
     struct Scored {
       int64_t key;
       float score;
@@ -183,8 +197,8 @@ class WrongPlan final : public Plan {
     std::vector<Scored> keys;
     float max = r.max;
     for (int64_t key = begin; key < end; ++key) {
-      if (hidden(args, b, h, row, key)) continue;
-      keys.push_back({key, score(args, s, b, h, row, key)});
+      if (hidden(args, head.b, head.h, row, key)) continue;
+      keys.push_back({key, score(args, head, q, row, key)});
       max = std::max(max, keys.back().score * factor());
     }
     if (max == minus_infinity) return;
@@ -195,29 +209,29 @@ class WrongPlan final : public Plan {
       for (float& x : r.o) x *= rescale;
     r.sum_before_last_tile = r.sum;
     for (const auto& [key, z] : keys) {
-      add_key(r, args, s, b, h, key, z);
-      if (is(Mistake::double_key) && key == begin + tile_keys - 1) add_key(r, args, s, b, h, key, z);
+      add_key(r, head, key, z);
+      if (is(Mistake::double_key) && key == begin + tile_keys - 1) add_key(r, head, key, z);
     }
-    if (is(Mistake::tail_counted) && end == s.seq_k)
+    if (is(Mistake::tail_counted) && end == head.s.seq_k)
       r.sum += static_cast<float>((tile_keys - end % tile_keys) % tile_keys) * std::exp2(0 - max);
   }
 
-  void add_key(Running& r, const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t key,
-               float z) const {
+  void add_key(Running& r, const Head& head, int64_t key, float z) const {
     const float weight = std::exp2(std::fma(z, factor(), -r.max));
     if (weight == 0) return;
     r.sum += weight;
     const float p = is(Mistake::coarse_weights) ? bf16_to_float(float_to_bf16(weight)) : rounded(problem.dtype, weight);
-    const int64_t h_kv = is(Mistake::head_modulo) ? h % problem.heads_kv : h / problem.group();
-    const int64_t v = at(problem.v, b, s.first_row_k + key, h_kv, problem.dim_v);
-    for (int64_t c = 0; c < problem.dim_v; ++c) {
-      float& sum = r.o[static_cast<size_t>(c)];
-      sum += p * load_element(args.v, problem.dtype, v + c);
+    const float* v = &head.v[static_cast<size_t>(key * problem.dim_v)];
+    for (float& sum : r.o) {
+      sum += p * *v++;
       if (is(Mistake::sixteen_bit_sum)) sum = rounded(problem.dtype, sum);
     }
   }
 
-  void run_row(const attune_forward_args& args, const Sequence& s, int64_t b, int64_t h, int64_t row) const {
+  void run_row(const attune_forward_args& args, const Head& head, int64_t row) const {
+    const Sequence& s = head.s;
+    std::vector<float> q;
+    append(q, args.q, at(problem.q, head.b, s.first_row_q + row, head.h, problem.dim_qk), problem.dim_qk);
     Running r;
     r.o.assign(static_cast<size_t>(problem.dim_v), 0);
     if (is(Mistake::finite_minus_infinity)) r.max = -1e4f;
@@ -226,12 +240,12 @@ class WrongPlan final : public Plan {
     const int64_t step = tile_keys / std::min<int64_t>(parts, tile_keys);
     for (int64_t begin = range.begin; begin < range.end; begin += step) {
       if (is(Mistake::lost_key_tile) && begin == range.begin + tile_keys) continue;
-      take_tile(r, args, s, b, h, row, begin, std::min(begin + step, range.end));
+      take_tile(r, args, head, q, row, begin, std::min(begin + step, range.end));
     }
     r.sum_without_sink = r.sum;
     const bool in_use = row < s.seq_q;
-    if (problem.has(ATTUNE_SINK) && in_use && !is(Mistake::ignored_sink)) join_sink(r, args.sink[h]);
-    store(r, args, b, s.first_row_q + row, h);
+    if (problem.has(ATTUNE_SINK) && in_use && !is(Mistake::ignored_sink)) join_sink(r, args.sink[head.h]);
+    store(r, args, head.b, s.first_row_q + row, head.h);
   }
 
   void join_sink(Running& r, float sink) const {
