@@ -47,6 +47,14 @@ constexpr int64_t least_keys_per_split = 512;
 // Waking sleeping threads takes about this long.
 constexpr double least_seconds_for_threads = 10e-6;
 
+// The rows of neighbouring KV heads lie beside each other in memory, those of neighbouring keys do not.
+bool heads_are_neighbours(const Problem& problem) {
+  const auto are = [](const attune_strides& strides, int64_t dim) {
+    return strides.head >= dim && strides.head <= 2 * dim && strides.row > strides.head;
+  };
+  return are(problem.k, problem.dim_qk) && are(problem.v, problem.dim_v);
+}
+
 class LevelPlan final : public Plan {
  public:
   LevelPlan(const Kernel& of_kernel, const Problem& of_problem, const Level& level, Context& context)
@@ -60,19 +68,27 @@ class LevelPlan final : public Plan {
     by_rows_ = stacked <= level.few_rows;
     rows_ = by_rows_ ? std::max(static_cast<int>(stacked), 1) : level.task_rows(problem);
     packs_ = !by_rows_ && level.packed_bytes(problem) > 0;
-    const auto blocks_of = [&](int rows) {
-      return static_cast<double>(problem.batch) * static_cast<double>(problem.heads_kv) * std::ceil(stacked / rows);
+    const auto tasks_of = [&](int rows, int heads) {
+      return static_cast<double>(problem.batch) * static_cast<double>(problem.heads_kv / heads) *
+             std::ceil(stacked / rows);
     };
-    while (rows_ > block_rows && blocks_of(rows_) < wanted_tasks) rows_ /= 2;
-    const double blocks = blocks_of(rows_);
-    if (blocks > 0 && blocks < wanted_tasks)
-      splits_ = std::clamp<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1,
-                                    static_cast<int64_t>(std::ceil(wanted_tasks / blocks)));
+    while (rows_ > block_rows && tasks_of(rows_, 1) < wanted_tasks) rows_ /= 2;
+    const int64_t most_splits = std::max<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1);
+    if (by_rows_ && heads_are_neighbours(problem)) {
+      const auto fits = [&](int heads) {
+        return problem.heads_kv % heads == 0 &&
+               tasks_of(rows_, heads) * static_cast<double>(most_splits) >= wanted_tasks;
+      };
+      while (heads_ < max_task_heads && fits(2 * heads_)) heads_ *= 2;
+    }
+    const double tasks = tasks_of(rows_, heads_);
+    if (tasks > 0 && tasks < wanted_tasks)
+      splits_ = std::min(most_splits, static_cast<int64_t>(std::ceil(wanted_tasks / tasks)));
   }
 
   void run(const attune_forward_args& args, void*) const override {
     const Call call = make_call(problem, args);
-    const Tasks tasks(problem, args, rows_);
+    const Tasks tasks(problem, args, rows_, heads_);
     if (!packs_) return run_tasks(call, tasks, [](const Block&) { return nullptr; });
     const PackedKeys packed(call, level_);
     const auto memory = threads_.scratch(packed.bytes());
@@ -83,8 +99,8 @@ class LevelPlan final : public Plan {
 
   std::string describe() const override {
     const int used_threads = alone_ ? 1 : threads_.size();
-    return fmt::format("path: {} of at most {} rows, keys split {} ways\nthreads: {}\n", by_rows_ ? "rows" : "blocks",
-                       rows_, splits_, used_threads);
+    return fmt::format("path: {} of at most {} rows of {} KV heads, keys split {} ways\nthreads: {}\n",
+                       by_rows_ ? "rows" : "blocks", rows_, heads_, splits_, used_threads);
   }
 
  private:
@@ -102,7 +118,8 @@ class LevelPlan final : public Plan {
       });
       return;
     }
-    const int64_t stride = rows_ * (problem.dim_v + partial_header);
+    const int64_t head_stride = rows_ * (problem.dim_v + partial_header);
+    const int64_t stride = heads_ * head_stride;
     const auto memory = threads_.scratch(static_cast<size_t>(tasks.count() * splits_ * stride) * sizeof(double));
     auto* const partials = static_cast<double*>(memory.data());
     for_each(tasks.count() * splits_, [&](int64_t index) {
@@ -110,13 +127,16 @@ class LevelPlan final : public Plan {
       tasks.get(index / splits_, index % splits_, splits_, task);
       task.block.packed = packed_of(task.block);
       task.block.partial = partials + index * stride;
+      task.block.partial_head = head_stride;
       const auto scratch = threads_.scratch(scratch_bytes_);
       compute(call, task.block, scratch.data());
     });
     for_each(tasks.count(), [&](int64_t index) {
       Tasks::Task task;
       tasks.get(index, 0, 1, task);
-      level_.join(call, task.block, partials + index * splits_ * stride, splits_, stride);
+      const double* parts = partials + index * splits_ * stride;
+      for (int head = 0; head < heads_; ++head, ++task.block.head_kv, parts += head_stride)
+        level_.join(call, task.block, parts, splits_, stride);
     });
   }
 
@@ -132,7 +152,7 @@ class LevelPlan final : public Plan {
   bool alone_ = false;
   bool by_rows_ = false;
   bool packs_ = false;
-  int rows_ = 0;
+  int rows_ = 0, heads_ = 1;
   int64_t splits_ = 1;
 };
 

@@ -4,8 +4,8 @@
 
 namespace attune::cpu {
 
-Tasks::Tasks(const Problem& problem, const attune_forward_args& args, int rows)
-    : problem_(problem), args_(args), rows_(rows) {
+Tasks::Tasks(const Problem& problem, const attune_forward_args& args, int rows, int heads)
+    : problem_(problem), args_(args), rows_(rows), heads_(heads) {
   first_block_.reserve(static_cast<size_t>(problem.batch) + 1);
   first_block_.push_back(0);
   for (int64_t b = 0; b < problem.batch; ++b) {
@@ -16,7 +16,8 @@ Tasks::Tasks(const Problem& problem, const attune_forward_args& args, int rows)
 
 void Tasks::get(int64_t index, int64_t split, int64_t splits, Task& task) const {
   // The last rows of a causal problem have the most work: they come first.
-  const int64_t block = first_block_.back() - 1 - index / problem_.heads_kv;
+  const int64_t tasks_per_block = problem_.heads_kv / heads_;
+  const int64_t block = first_block_.back() - 1 - index / tasks_per_block;
   const auto after = std::upper_bound(first_block_.begin(), first_block_.end(), block);
   const int64_t b = after - first_block_.begin() - 1;
   const Sequence sequence = sequence_of(problem_, args_, b);
@@ -24,7 +25,8 @@ void Tasks::get(int64_t index, int64_t split, int64_t splits, Task& task) const 
 
   task.block = {};
   task.block.batch = b;
-  task.block.head_kv = index % problem_.heads_kv;
+  task.block.head_kv = index % tasks_per_block * heads_;
+  task.block.heads = heads_;
   task.block.first_row_q = sequence.first_row_q;
   task.block.first_row_k = sequence.first_row_k;
   task.block.seq_q = sequence.seq_q;

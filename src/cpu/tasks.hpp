@@ -11,12 +11,13 @@
 
 namespace attune::cpu {
 
-// Lists the blocks of `rows` stacked rows of every sequence and KV head.
+// Lists the blocks of `rows` stacked rows of every sequence and KV head, or of `heads` neighbouring KV heads, which
+// must divide their number.
 class Tasks {
  public:
-  Tasks(const Problem& problem, const attune_forward_args& args, int rows);
+  Tasks(const Problem& problem, const attune_forward_args& args, int rows, int heads);
 
-  int64_t count() const { return first_block_.back() * problem_.heads_kv; }
+  int64_t count() const { return first_block_.back() * (problem_.heads_kv / heads_); }
 
   // One block, as a level wants it. Only keys of split `split` of `splits` count as visible.
   struct Task {
@@ -28,7 +29,7 @@ class Tasks {
  private:
   const Problem& problem_;
   const attune_forward_args& args_;
-  int rows_;
+  int rows_, heads_;
   std::vector<int64_t> first_block_;  // per sequence; the last is the total
 };
 

@@ -40,7 +40,7 @@ class UnfusedPlan final : public Plan {
 
   void run(const attune_forward_args& args, void*) const override {
     const Call call = make_call(problem, args);
-    const Tasks tasks(problem, args, level_.tile_rows);
+    const Tasks tasks(problem, args, level_.tile_rows, 1);
     const auto each_tile = [&](const auto& step) {
       threads_.parallel_for(tasks.count(), [&](int64_t index) {
         Tasks::Task task;

@@ -153,11 +153,10 @@ TEST_P(AmxEmulated, RowsDoNotDependOnTheirNeighbours) {
 }
 
 TEST(Amx, IsTheBestLevelWhereItWorksAndIsAllowed) {
-  unsetenv("ATTUNE_CPU_ISA");
+  const test::LevelCap none(nullptr);
   EXPECT_EQ(std::string_view(best_level().name) == "amx", amx_absence().empty());
-  setenv("ATTUNE_CPU_ISA", "avx512", 1);
+  const test::LevelCap without("avx512");
   EXPECT_STRNE(best_level().name, "amx");
-  unsetenv("ATTUNE_CPU_ISA");
 }
 
 // The verdict is found by trying once, and stays.

@@ -21,6 +21,7 @@ const char* const all_problems[] = {
     "fwd b3 h2/2 q130 k260 d16 bf16 mask=b1qk bias=1h1k cap10",
     "fwd b1 h2/2 q100 k2100 d32 bf16",
     "fwd b1 h4/4 q1 k5000 d64 f16",
+    "fwd b20 h8/4 q1 k1100 d72 bf16",
     "fwd b1 h2/1 q300 k300 d64/48 f32 w50,0",
 };
 const std::span problems = std::span(all_problems).first(small_budget() ? 3 : std::size(all_problems));
@@ -103,6 +104,34 @@ TEST_P(CpuThreads, RowsDoNotDependOnTheirNeighbours) {
   ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
   const std::vector<uint8_t> all = whole.o.copy();
   EXPECT_EQ(cut.o.copy(), std::vector<uint8_t>(all.begin(), all.begin() + 77 * 64 * 4));
+}
+
+// Decoding, a task may take several KV heads: each is computed as if it were alone.
+TEST_P(CpuThreads, HeadsDoNotDependOnTheirNeighbours) {
+  const ForcedContext context(GetParam());
+  for (const char* text :
+       {"fwd b64 h8/4 q1 k200 d72 bf16", "fwd b64 h4/4 q1 k200 d64 f16", "fwd b64 h8/4 q2 k90 d40 f32"}) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    ForwardCall whole(desc);
+    fill(whole);
+    ASSERT_EQ(context.forward(whole.desc, whole.args()), ATTUNE_OK) << attune_last_error();
+    const std::vector<uint8_t> together = whole.o.copy();
+    const int64_t heads = desc.heads_kv, group = desc.heads_q / heads;
+    desc.heads_kv = 1;
+    desc.heads_q = group;
+    const auto moved = [&](const void* tensor, int64_t elements) {
+      return static_cast<const char*>(tensor) + elements * (desc.dtype == ATTUNE_F32 ? 4 : 2);
+    };
+    for (int64_t head = 0; head < heads; ++head) {
+      attune_forward_args args = whole.args();
+      args.q = moved(args.q, head * group * desc.q.head);
+      args.k = moved(args.k, head * desc.k.head);
+      args.v = moved(args.v, head * desc.v.head);
+      args.o = const_cast<char*>(moved(args.o, head * group * desc.o.head));
+      ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
+    }
+    EXPECT_EQ(whole.o.copy(), together) << text;
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "cpu/isa.hpp"
 #include "dispatch/context.hpp"
 #include "dispatch/select.hpp"
+#include "tests/cpu/support.hpp"
 #include "tests/support/paths.hpp"
 
 namespace attune::cpu {
@@ -52,28 +53,22 @@ TEST(CpuLevels, ExportNothingButTheirTables) {
   }
 }
 
-class Environment {
- public:
-  explicit Environment(const char* value) { setenv("ATTUNE_CPU_ISA", value, 1); }
-  ~Environment() { unsetenv("ATTUNE_CPU_ISA"); }
-};
-
 TEST(CpuLevels, TheBestOneIsChosenAndTheEnvironmentCapsIt) {
-  unsetenv("ATTUNE_CPU_ISA");
+  const test::LevelCap none(nullptr);
   attune_options options{};
   const Context context(options);
   const Problem problem = parse_problem("fwd b1 h8/8 q512 k512 d64 f16");
   EXPECT_EQ(select(problem, context, "").chosen->name(), std::string("cpu/") + best_level().name);
   for (const Level* cap : levels()) {
     if (!refusal(*cap).empty()) continue;
-    const Environment environment(cap->name);
+    const test::LevelCap environment(cap->name);
     EXPECT_STREQ(best_level().name, cap->name);
     EXPECT_EQ(select(problem, context, "").chosen->name(), std::string("cpu/") + cap->name);
   }
 }
 
 TEST(CpuLevels, AnUnknownNameInTheEnvironmentIsAnError) {
-  const Environment environment("sse9");
+  const test::LevelCap environment("sse9");
   try {
     best_level();
     FAIL() << "accepted";

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,27 @@ class ForcedContext {
 
  private:
   attune_context* context_ = nullptr;
+};
+
+// ATTUNE_CPU_ISA as long as this lives; NULL: not set. Then as it was, for the tests after this one.
+class LevelCap {
+ public:
+  explicit LevelCap(const char* name) {
+    if (const char* value = std::getenv("ATTUNE_CPU_ISA"); value != nullptr) before_ = value;
+    set(name);
+  }
+  ~LevelCap() { set(before_ ? before_->c_str() : nullptr); }
+  LevelCap(const LevelCap&) = delete;
+  LevelCap& operator=(const LevelCap&) = delete;
+
+ private:
+  static void set(const char* name) {
+    if (name == nullptr)
+      unsetenv("ATTUNE_CPU_ISA");
+    else
+      setenv("ATTUNE_CPU_ISA", name, 1);
+  }
+  std::optional<std::string> before_;
 };
 
 // One test per kernel; a level this machine lacks is skipped and says so.

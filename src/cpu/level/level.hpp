@@ -33,18 +33,23 @@ Call make_call(const Problem& problem, const attune_forward_args& args);
 // i / group of the sequence, of head head_kv * group + i % group.
 struct Block {
   int64_t batch = 0, head_kv = 0;
+  int heads = 1;                             // of the row path: KV heads from head_kv on, the rows of each
   int64_t first_row_q = 0, first_row_k = 0;  // of the sequence, as in Sequence
   int64_t seq_q = 0, seq_k = 0;              // in use; rows and keys from here on are not
   int64_t first = 0;                         // stacked row
   int count = 0;
   const KeyRange* visible = nullptr;  // per stacked row from `first`
   const char* packed = nullptr;       // this KV head's keys as the level packed them (Level::pack), if it does
-  double* partial = nullptr;          // not NULL: results go here, to be joined (partial_row_size() per row)
+  // Not NULL: results go here, to be joined: partial_header + dim_v per row, heads partial_head apart.
+  double* partial = nullptr;
+  int64_t partial_head = 0;
 };
 
 // Rows a task of the block path takes, in vectors, and at most in any level.
 constexpr int block_rows = 96;
 constexpr int max_task_rows = 256;
+// KV heads a task of the row path takes at most.
+constexpr int max_task_heads = 16;
 // Tasks begin and end at multiples of this many keys, so that results do not depend on the decomposition.
 constexpr int64_t key_alignment = 128;
 

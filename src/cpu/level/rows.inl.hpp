@@ -1,5 +1,8 @@
 // The row path, for a few rows against many keys (decoding): lanes run along the head dimension, K and V are read in
 // place and once, so memory bandwidth is the limit.
+//
+// Memory is read in the order it lies in. Where the rows of neighbouring KV heads do, a task has several heads, and
+// takes a block of keys of all of them before the next block.
 #pragma once
 
 #include "cpu/level/block.inl.hpp"
@@ -14,64 +17,138 @@ namespace {
 constexpr int few_rows = width / 2;
 // Accumulators of the second product.
 constexpr int row_accumulators = vector_bytes == 64 ? 16 : 8;
+// Keys of a block. One block ahead is fetched: the processor's own prefetching, which does most of the work, follows
+// such a near and orderly trail, and reads slower behind one that runs far ahead.
+constexpr int64_t row_block_keys = 16;
+static_assert(key_alignment % row_block_keys == 0 && row_block_keys % width == 0);
+
+// How many vectors of floats one load of elements makes. Two bf16 are a word, whose halves are a shift and a mask away
+// from being floats: even elements make one vector, odd ones the other.
+template <Dtype dtype>
+constexpr int pieces = dtype == Dtype::bf16 ? 2 : 1;
+template <Dtype dtype>
+constexpr int64_t unit = pieces<dtype> * width;  // elements of a load
+
+// Where element i of a row lies among its floats.
+template <Dtype dtype>
+constexpr int64_t place_of(int64_t i) {
+  if constexpr (pieces<dtype> == 1) return i;
+  return i / unit<dtype> * unit<dtype> + i % 2 * width + i % unit<dtype> / 2;
+}
+
+// The `count` elements at `from`, or as many as a load has, then zeros.
+template <Dtype dtype>
+void load_pieces(const char* from, int64_t count, Floats (&to)[pieces<dtype>]) {
+  if constexpr (pieces<dtype> == 1) {
+    to[0] = count >= width ? load_as_floats<dtype>(from) : load_as_floats<dtype>(from, count);
+  } else {
+    Words words;
+    if (count >= unit<dtype>) {
+      words = load_bytes<Words>(from);
+    } else {
+      alignas(vector_bytes) char padded[vector_bytes] = {};
+      __builtin_memcpy(padded, from, static_cast<size_t>(count) * 2);
+      words = load_bytes<Words>(padded);
+    }
+    to[0] = bits_as<Floats>(words << 16);
+    to[1] = bits_as<Floats>(words & 0xffff0000u);
+  }
+}
+
+// The state of one KV head.
+template <typename T>
+struct HeadRows {
+  float* q = nullptr;    // few_rows x padded dim_qk
+  T* out = nullptr;      // few_rows x padded dim_v
+  float* x = nullptr;    // few_rows x key_alignment
+  T* weights = nullptr;  // few_rows x key_alignment; the same memory as x where the types agree
+  float largest[few_rows];
+  T total[few_rows], rescale[few_rows];
+};
 
 template <typename T>
 struct RowScratch {
-  float* q = nullptr;  // few_rows x padded dim_qk
-  T* out = nullptr;    // few_rows x padded dim_v
-  float* x = nullptr;  // few_rows x key_alignment
+  HeadRows<T> heads[max_task_heads];
   float* bias = nullptr;
-  T* weights = nullptr;           // few_rows x key_alignment
+  float* row = nullptr;           // a row of q as it comes
+  T* out_row = nullptr;           // a row of O as it goes
   int64_t dim_qk = 0, dim_v = 0;  // padded
 
-  RowScratch(const Problem& p, Arena& arena) {
-    dim_qk = round_up(p.dim_qk, width);
-    dim_v = round_up(p.dim_v, width);
-    q = arena.take<float>(few_rows * dim_qk);
-    out = arena.take<T>(few_rows * dim_v);
-    x = arena.take<float>(few_rows * key_alignment);
+  RowScratch(const Problem& p, int count, Arena& arena) {
+    dim_qk = round_up(p.dim_qk, 2 * width);
+    dim_v = round_up(p.dim_v, 2 * width);
     bias = arena.take<float>(key_alignment);
-    weights = arena.take<T>(few_rows * key_alignment);
+    row = arena.take<float>(dim_qk);
+    out_row = arena.take<T>(dim_v);
+    for (HeadRows<T>* head = heads; head < heads + count; ++head) {
+      head->q = arena.take<float>(few_rows * dim_qk);
+      head->out = arena.take<T>(few_rows * dim_v);
+      head->x = arena.take<float>(few_rows * key_alignment);
+      if constexpr (sizeof(T) == sizeof(float))
+        head->weights = head->x;
+      else
+        head->weights = arena.take<T>(few_rows * key_alignment);
+    }
   }
 };
 
-// Rows of a strided cache are too far apart for the hardware to foresee: a chunk is fetched while the one before it is
-// computed.
-constexpr int64_t prefetched_keys = key_alignment;
+// Fetches rows of K or V of all heads of a task, one at a time, in the order of memory.
+class RowsAhead {
+ public:
+  RowsAhead(const char* first, int64_t row_step, int64_t head_step, int64_t bytes, int64_t keys, int heads)
+      : at_(first), row_step_(row_step), head_step_(head_step), bytes_(bytes), left_(keys * heads), heads_(heads) {}
+  void fetch() {
+    if (left_ == 0) return;
+    --left_;
+    const char* const from = at_ + head_ * head_step_;
+    for (int64_t i = 0; i < bytes_; i += 64) __builtin_prefetch(from + i, 0, 2);
+    if (++head_ < heads_) return;
+    head_ = 0;
+    at_ += row_step_;
+  }
 
-inline void prefetch(const char* from, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
-}
+ private:
+  const char* at_;
+  int64_t row_step_, head_step_, bytes_, left_, head_ = 0, heads_;
+};
 
 // x[r][i] = q[r] . k[i] for R rows, as many keys at a time as fill a vector with their scores; x is written up to a
-// multiple of that. `ahead` keys may be prefetched.
+// multiple of that.
 template <Dtype dtype, int R>
-void row_scores(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t ahead, const float* q,
-                int64_t q_pitch, float* x) {
+void row_scores(const Problem& p, const char* first, int64_t keys, RowsAhead& ahead, const float* q, int64_t q_pitch,
+                float* x) {
   constexpr int keys_at_once = width / R;
-  const Problem& p = *call.problem;
-  const int64_t whole = p.dim_qk / width * width;
+  constexpr int n = pieces<dtype>;
   const int64_t step = p.k.row * size_of<dtype>;
+  const int64_t whole = p.dim_qk / unit<dtype> * unit<dtype>;
   for (int64_t i = 0; i < keys; i += keys_at_once) {
     const char* k[keys_at_once];
     for (int j = 0; j < keys_at_once; ++j) {
-      k[j] = element(call.args->k, dtype, key_offset(p, p.k, block, from + smaller_of(i + j, keys - 1)));
-      if (i + j + prefetched_keys < ahead) prefetch(k[j] + prefetched_keys * step, p.dim_qk * size_of<dtype>);
+      k[j] = first + smaller_of(i + j, keys - 1) * step;
+      ahead.fetch();
     }
     Floats sum[width] = {};
-    const auto add = [&](int64_t d, const auto& key_at) {
-      Floats q_row[R];
+    const auto add = [&](int64_t d, int64_t count) {
+      Floats q_row[R][n];
       ATTUNE_UNROLL
-      for (int r = 0; r < R; ++r) q_row[r] = load(q + r * q_pitch + d);
+      for (int r = 0; r < R; ++r) {
+        ATTUNE_UNROLL
+        for (int piece = 0; piece < n; ++piece) q_row[r][piece] = load(q + r * q_pitch + d + piece * width);
+      }
       ATTUNE_UNROLL
       for (int j = 0; j < keys_at_once; ++j) {
-        const Floats key = key_at(k[j] + d * size_of<dtype>);
+        Floats key[n];
+        load_pieces<dtype>(k[j] + d * size_of<dtype>, count, key);
         ATTUNE_UNROLL
-        for (int r = 0; r < R; ++r) sum[r * keys_at_once + j] = multiply_add(key, q_row[r], sum[r * keys_at_once + j]);
+        for (int r = 0; r < R; ++r) {
+          Floats& to = sum[r * keys_at_once + j];
+          ATTUNE_UNROLL
+          for (int piece = 0; piece < n; ++piece) to = multiply_add(key[piece], q_row[r][piece], to);
+        }
       }
     };
-    for (int64_t d = 0; d < whole; d += width) add(d, [](const char* at) { return load_as_floats<dtype>(at); });
-    if (whole < p.dim_qk) add(whole, [&](const char* at) { return load_as_floats<dtype>(at, p.dim_qk - whole); });
+    for (int64_t d = 0; d < whole; d += unit<dtype>) add(d, unit<dtype>);
+    if (whole < p.dim_qk) add(whole, p.dim_qk - whole);
     alignas(vector_bytes) float scores[width];
     store(scores, sums_of(sum));
     ATTUNE_UNROLL
@@ -80,35 +157,35 @@ void row_scores(const Call& call, const Block& block, int64_t from, int64_t keys
   }
 }
 
-// out[r] = out[r] * rescale[r] + sum over keys of weights[r][i] * v[i], for R rows and Columns vectors of columns.
-template <Dtype dtype, typename T, int R, int Columns, bool skip_zeros>
-void row_values(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t ahead, int64_t column,
-                const T* weights, const T* rescale, T* out, int64_t out_pitch) {
-  const Problem& p = *call.problem;
-  const int64_t tail = p.dim_v - column - (Columns - 1) * width;  // elements of the last vector, if fewer than width
-  const int64_t step = p.v.row * size_of<dtype>;
-  Vector<T> sum[R][Columns * parts<T>] = {};
-  for (int64_t i = 0; i < keys; ++i) {
-    const char* v = element(call.args->v, dtype, key_offset(p, p.v, block, from + i) + column);
-    if (i + prefetched_keys < ahead) prefetch(v + prefetched_keys * step, Columns * width * size_of<dtype>);
-    Vector<T> value[Columns * parts<T>];
+// out[r] = out[r] * rescale[r] + sum over keys of weights[r][i] * v[i], for R rows and Loads loads of columns. The last
+// load has `tail` elements, if fewer than a full one.
+template <Dtype dtype, typename T, int R, int Loads, bool skip_zeros>
+void row_values(const char* v, int64_t step, int64_t keys, int64_t tail, RowsAhead* ahead, const T* weights,
+                const T* rescale, T* out, int64_t out_pitch) {
+  constexpr int n = pieces<dtype> * parts<T>;
+  Vector<T> sum[R][Loads * n] = {};
+  for (int64_t i = 0; i < keys; ++i, v += step) {
+    if (ahead != nullptr) ahead->fetch();
+    Vector<T> value[Loads * n];
     ATTUNE_UNROLL
-    for (int c = 0; c < Columns; ++c) {
-      const char* at = v + c * width * size_of<dtype>;
-      const Floats loaded =
-          c + 1 < Columns || tail >= width ? load_as_floats<dtype>(at) : load_as_floats<dtype>(at, tail);
-      if constexpr (parts<T> == 1) {
-        value[c] = loaded;
-      } else {
-        value[c * 2] = low_doubles(loaded);
-        value[c * 2 + 1] = high_doubles(loaded);
+    for (int c = 0; c < Loads; ++c) {
+      Floats loaded[pieces<dtype>];
+      load_pieces<dtype>(v + c * unit<dtype> * size_of<dtype>, c + 1 < Loads ? unit<dtype> : tail, loaded);
+      ATTUNE_UNROLL
+      for (int piece = 0; piece < pieces<dtype>; ++piece) {
+        if constexpr (parts<T> == 1) {
+          value[c * n + piece] = loaded[piece];
+        } else {
+          value[c * n + piece * 2] = low_doubles(loaded[piece]);
+          value[c * n + piece * 2 + 1] = high_doubles(loaded[piece]);
+        }
       }
     }
     ATTUNE_UNROLL
     for (int r = 0; r < R; ++r) {
       const Vector<T> weight = splat(weights[r * key_alignment + i]);
       ATTUNE_UNROLL
-      for (int c = 0; c < Columns * parts<T>; ++c) {
+      for (int c = 0; c < Loads * n; ++c) {
         Vector<T> seen = value[c];
         if constexpr (skip_zeros) seen = weight == T{0} ? Vector<T>{} : seen;
         sum[r][c] = multiply_add(weight, seen, sum[r][c]);
@@ -119,23 +196,33 @@ void row_values(const Call& call, const Block& block, int64_t from, int64_t keys
   for (int r = 0; r < R; ++r) {
     const Vector<T> factor = splat(rescale[r]);
     ATTUNE_UNROLL
-    for (int c = 0; c < Columns * parts<T>; ++c) {
-      T* at = out + r * out_pitch + column + c * lanes<T>;
+    for (int c = 0; c < Loads * n; ++c) {
+      T* at = out + r * out_pitch + c * lanes<T>;
       store(at, multiply_add(load(at), factor, sum[r][c]));
     }
   }
 }
 
+// The same for the columns from `column` on, as many loads at a time as there are columns and registers for.
+template <Dtype dtype, typename T, int R, bool skip_zeros, int Loads>
+void row_values_from(int64_t column, const Problem& p, const char* v, int64_t keys, RowsAhead* ahead, const T* weights,
+                     const T* rescale, T* out, int64_t out_pitch) {
+  for (; column + (Loads - 1) * unit<dtype> < p.dim_v; column += Loads * unit<dtype>) {
+    const int64_t tail = smaller_of(unit<dtype>, p.dim_v - column - (Loads - 1) * unit<dtype>);
+    row_values<dtype, T, R, Loads, skip_zeros>(v + column * size_of<dtype>, p.v.row * size_of<dtype>, keys, tail, ahead,
+                                               weights, rescale, out + column, out_pitch);
+    ahead = nullptr;
+  }
+  if constexpr (Loads > 1)
+    row_values_from<dtype, T, R, skip_zeros, Loads / 2>(column, p, v, keys, ahead, weights, rescale, out, out_pitch);
+}
+
 template <Dtype dtype, typename T, int R, bool skip_zeros>
-void row_values_all(const Call& call, const Block& block, int64_t from, int64_t keys, int64_t ahead, const T* weights,
-                    const T* rescale, T* out, int64_t out_pitch) {
-  constexpr int columns = row_accumulators / R / parts<T>;
-  int64_t column = 0;
-  for (; column + columns * width <= out_pitch; column += columns * width)
-    row_values<dtype, T, R, columns, skip_zeros>(call, block, from, keys, ahead, column, weights, rescale, out,
-                                                 out_pitch);
-  for (; column < out_pitch; column += width)
-    row_values<dtype, T, R, 1, skip_zeros>(call, block, from, keys, ahead, column, weights, rescale, out, out_pitch);
+void row_values_all(const Problem& p, const char* v, int64_t keys, RowsAhead& ahead, const T* weights, const T* rescale,
+                    T* out, int64_t out_pitch) {
+  constexpr int most = row_accumulators / R / parts<T> / pieces<dtype>;
+  row_values_from<dtype, T, R, skip_zeros, (most > 0 ? most : 1)>(0, p, v, keys, &ahead, weights, rescale, out,
+                                                                  out_pitch);
 }
 
 // Softcap, bias, mask and range of one row. True if it may not see some of these keys.
@@ -181,54 +268,115 @@ T online_softmax_row(const Call& call, const float* x, int64_t keys, T* weights,
   return factor;
 }
 
+// The rows of q and their first state.
+template <Dtype dtype, typename T, int R>
+void begin_head(const Call& call, const Block& block, const RowScratch<T>& scratch, HeadRows<T>& head) {
+  for (int64_t r = 0; r < R; ++r) {
+    head.largest[r] = -float_infinity;
+    head.total[r] = 0;
+    head.rescale[r] = 0;
+    float* const q = head.q + r * scratch.dim_qk;
+    for (int64_t d = 0; d < scratch.dim_qk; d += width) store(q + d, Floats{});
+    for (int64_t j = 0; j < scratch.dim_v; j += lanes<T>) store(head.out + r * scratch.dim_v + j, Vector<T>{});
+    if (r >= block.count) continue;
+    load_q_row(call, block, r, scratch.row);
+    for (int64_t d = 0; d < call.problem->dim_qk; ++d) q[place_of<dtype>(d)] = scratch.row[d];
+  }
+}
+
+// The softmax of a chunk of keys. True if some row may not see some of them.
+template <typename T, int R>
+bool weigh_chunk(const Call& call, const Block& block, const RowScratch<T>& scratch, HeadRows<T>& head, int64_t from,
+                 int64_t keys) {
+  bool hidden = false;
+  for (int r = 0; r < R; ++r) {
+    T* const weights = head.weights + r * key_alignment;
+    if (r >= block.count || stacked_row(call, block, r).row >= block.seq_q) {
+      for (int64_t i = 0; i < keys; ++i) weights[i] = 0;
+      continue;
+    }
+    float* const x = head.x + r * key_alignment;
+    hidden |= shape_row(call, block, r, from, keys, x, scratch.bias);
+    head.rescale[r] = online_softmax_row(call, x, keys, weights, head.largest[r], head.total[r]);
+  }
+  return hidden;
+}
+
 template <Dtype dtype, typename T, int R>
 void forward_rows_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
   Arena arena(memory);
-  const RowScratch<T> scratch(p, arena);
-  float largest[R];
-  T total[R], rescale[R];
+  RowScratch<T> scratch(p, block.heads, arena);
+  const auto block_of = [&](int h) {
+    Block head = block;
+    head.head_kv += h;
+    return head;
+  };
+  for (int h = 0; h < block.heads; ++h) begin_head<dtype, T, R>(call, block_of(h), scratch, scratch.heads[h]);
   int64_t begin = INT64_MAX, end = 0;
-  for (int64_t r = 0; r < R; ++r) {
-    largest[r] = -float_infinity;
-    total[r] = 0;
-    rescale[r] = 0;
-    for (int64_t j = 0; j < scratch.dim_v; j += lanes<T>) store(scratch.out + r * scratch.dim_v + j, Vector<T>{});
-    if (r >= block.count) {
-      for (int64_t d = 0; d < scratch.dim_qk; d += width) store(scratch.q + r * scratch.dim_qk + d, Floats{});
-      for (int64_t i = 0; i < key_alignment; ++i) scratch.weights[r * key_alignment + i] = 0;
-      continue;
-    }
-    load_q_row(call, block, r, scratch.q + r * scratch.dim_qk);
+  for (int r = 0; r < block.count; ++r) {
     const KeyRange& range = block.visible[r];
     if (range.begin >= range.end) continue;
     begin = smaller_of(begin, range.begin);
     end = larger_of(end, range.end);
   }
+
+  const auto k_at = [&](int64_t key) { return element(call.args->k, dtype, key_offset(p, p.k, block, key)); };
+  const auto v_at = [&](int64_t key) { return element(call.args->v, dtype, key_offset(p, p.v, block, key)); };
+  // Blocks end at multiples of their size whatever key the task begins with.
+  const auto block_end = [&](int64_t from) { return smaller_of(end, (from / row_block_keys + 1) * row_block_keys); };
+  constexpr int64_t size = size_of<dtype>;
+  const auto k_ahead = [&](int64_t from) {
+    const int64_t keys = from < end ? block_end(from) - from : 0;
+    return RowsAhead(keys > 0 ? k_at(from) : nullptr, p.k.row * size, p.k.head * size, p.dim_qk * size, keys,
+                     block.heads);
+  };
+  const auto v_ahead = [&](int64_t from) {
+    return RowsAhead(v_at(from), p.v.row * size, p.v.head * size, p.dim_v * size, block_end(from) - from, block.heads);
+  };
+
   for (int64_t from = begin; from < end;) {
     const int64_t next = smaller_of(end, (from / key_alignment + 1) * key_alignment);
-    const int64_t keys = next - from;
-    row_scores<dtype, R>(call, block, from, keys, end - from, scratch.q, scratch.dim_qk, scratch.x);
-    bool hidden = false;
-    for (int r = 0; r < block.count; ++r) {
-      if (stacked_row(call, block, r).row >= block.seq_q) {
-        for (int64_t i = 0; i < keys; ++i) scratch.weights[r * key_alignment + i] = 0;
-        continue;
+    for (int64_t key = from; key < next;) {
+      const int64_t after = block_end(key);
+      RowsAhead ahead = after < next ? k_ahead(after) : v_ahead(from);
+      for (int h = 0; h < block.heads; ++h) {
+        const HeadRows<T>& head = scratch.heads[h];
+        row_scores<dtype, R>(p, k_at(key) + h * p.k.head * size, after - key, ahead, head.q, scratch.dim_qk,
+                             head.x + (key - from));
       }
-      float* x = scratch.x + r * key_alignment;
-      hidden |= shape_row(call, block, r, from, keys, x, scratch.bias);
-      rescale[r] = online_softmax_row(call, x, keys, scratch.weights + r * key_alignment, largest[r], total[r]);
+      key = after;
     }
-    if (hidden)
-      row_values_all<dtype, T, R, true>(call, block, from, keys, end - from, scratch.weights, rescale, scratch.out,
-                                        scratch.dim_v);
-    else
-      row_values_all<dtype, T, R, false>(call, block, from, keys, end - from, scratch.weights, rescale, scratch.out,
-                                         scratch.dim_v);
+    bool hidden = false;
+    for (int h = 0; h < block.heads; ++h)
+      hidden |= weigh_chunk<T, R>(call, block_of(h), scratch, scratch.heads[h], from, next - from);
+    for (int64_t key = from; key < next;) {
+      const int64_t after = block_end(key);
+      RowsAhead ahead = after < next ? v_ahead(after) : k_ahead(next);
+      for (int h = 0; h < block.heads; ++h) {
+        HeadRows<T>& head = scratch.heads[h];
+        const char* const v = v_at(key) + h * p.v.head * size;
+        const T* const weights = head.weights + (key - from);
+        if (hidden)
+          row_values_all<dtype, T, R, true>(p, v, after - key, ahead, weights, head.rescale, head.out, scratch.dim_v);
+        else
+          row_values_all<dtype, T, R, false>(p, v, after - key, ahead, weights, head.rescale, head.out, scratch.dim_v);
+        for (T& factor : head.rescale) factor = 1;
+      }
+      key = after;
+    }
     from = next;
   }
-  for (int r = 0; r < block.count; ++r)
-    finish_row(call, block, r, scratch.out + r * scratch.dim_v, largest[r], total[r]);
+
+  for (int h = 0; h < block.heads; ++h) {
+    const HeadRows<T>& head = scratch.heads[h];
+    Block of = block_of(h);
+    if (of.partial != nullptr) of.partial += h * block.partial_head;
+    for (int r = 0; r < block.count; ++r) {
+      for (int64_t j = 0; j < p.dim_v; ++j) scratch.out_row[j] = head.out[r * scratch.dim_v + place_of<dtype>(j)];
+      finish_row(call, of, r, scratch.out_row, head.largest[r], head.total[r]);
+    }
+  }
 }
 
 template <Dtype dtype, typename T>
@@ -252,7 +400,7 @@ inline void forward_rows(const Call& call, const Block& block, void* scratch) {
 template <typename T>
 size_t rows_scratch_bytes(const Problem& p) {
   Arena arena(nullptr);
-  const RowScratch<T> scratch(p, arena);
+  const RowScratch<T> scratch(p, static_cast<int>(smaller_of(p.heads_kv, max_task_heads)), arena);
   return arena.used();
 }
 
