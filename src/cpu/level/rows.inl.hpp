@@ -17,10 +17,12 @@ namespace {
 constexpr int few_rows = width / 2;
 // Accumulators of the second product.
 constexpr int row_accumulators = vector_bytes == 64 ? 16 : 8;
-// Keys of a block. One block ahead is fetched: the processor's own prefetching, which does most of the work, follows
-// such a near and orderly trail, and reads slower behind one that runs far ahead.
-constexpr int64_t row_block_keys = 16;
-static_assert(key_alignment % row_block_keys == 0 && row_block_keys % width == 0);
+// Keys of a block of R rows. One block ahead is fetched: the processor's own prefetching, which does most of the work,
+// follows such a near and orderly trail, and reads slower behind one that runs far ahead. With more rows there is more
+// to load and store at the end of a block.
+template <int R>
+constexpr int64_t row_block_keys = R >= 4 ? 32 : 16;
+static_assert(key_alignment % row_block_keys<4> == 0 && row_block_keys<1> % width == 0);
 
 // How many vectors of floats one load of elements makes. Two bf16 are a word, whose halves are a shift and a mask away
 // from being floats: even elements make one vector, odd ones the other.
@@ -63,7 +65,8 @@ struct HeadRows {
   float* x = nullptr;    // few_rows x key_alignment
   T* weights = nullptr;  // few_rows x key_alignment; the same memory as x where the types agree
   float largest[few_rows];
-  T total[few_rows], rescale[few_rows];
+  Vector<T> total[few_rows];  // lanes to be added at the end
+  T rescale[few_rows];
 };
 
 template <typename T>
@@ -245,13 +248,12 @@ inline bool shape_row(const Call& call, const Block& block, int64_t row, int64_t
 
 // One step of the online softmax along a row of x, whose end is padded with -inf. Returns the factor for earlier sums.
 template <typename T>
-T online_softmax_row(const Call& call, const float* x, int64_t keys, T* weights, float& largest, T& total) {
+T online_softmax_row(const Call& call, const float* x, int64_t keys, T* weights, float& largest, Vector<T>& total) {
   const Floats high = splat(call.exp2_high);
   const Floats low = splat(call.exp2_low);
   Floats tops = splat(largest);
   for (int64_t i = 0; i < keys; i += width) tops = larger(load(x + i), tops);
-  float top = largest;
-  for (int lane = 0; lane < width; ++lane) top = tops[lane] > top ? tops[lane] : top;
+  const float top = largest_of(tops);
   const Floats reference = reference_of(splat(top));
   const T factor = exp2_of<T>(splat(largest) - reference, high, low).part[0][0];
   Vector<T> sum{};
@@ -264,7 +266,7 @@ T online_softmax_row(const Call& call, const float* x, int64_t keys, T* weights,
     }
   }
   largest = top;
-  total = total * factor + sum_of<T>(sum);
+  total = total * splat(factor) + sum;
   return factor;
 }
 
@@ -273,7 +275,7 @@ template <Dtype dtype, typename T, int R>
 void begin_head(const Call& call, const Block& block, const RowScratch<T>& scratch, HeadRows<T>& head) {
   for (int64_t r = 0; r < R; ++r) {
     head.largest[r] = -float_infinity;
-    head.total[r] = 0;
+    head.total[r] = Vector<T>{};
     head.rescale[r] = 0;
     float* const q = head.q + r * scratch.dim_qk;
     for (int64_t d = 0; d < scratch.dim_qk; d += width) store(q + d, Floats{});
@@ -324,7 +326,9 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
   const auto k_at = [&](int64_t key) { return element(call.args->k, dtype, key_offset(p, p.k, block, key)); };
   const auto v_at = [&](int64_t key) { return element(call.args->v, dtype, key_offset(p, p.v, block, key)); };
   // Blocks end at multiples of their size whatever key the task begins with.
-  const auto block_end = [&](int64_t from) { return smaller_of(end, (from / row_block_keys + 1) * row_block_keys); };
+  const auto block_end = [&](int64_t from) {
+    return smaller_of(end, (from / row_block_keys<R> + 1) * row_block_keys<R>);
+  };
   constexpr int64_t size = size_of<dtype>;
   const auto k_ahead = [&](int64_t from) {
     const int64_t keys = from < end ? block_end(from) - from : 0;
@@ -374,7 +378,7 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
     if (of.partial != nullptr) of.partial += h * block.partial_head;
     for (int r = 0; r < block.count; ++r) {
       for (int64_t j = 0; j < p.dim_v; ++j) scratch.out_row[j] = head.out[r * scratch.dim_v + place_of<dtype>(j)];
-      finish_row(call, of, r, scratch.out_row, head.largest[r], head.total[r]);
+      finish_row(call, of, r, scratch.out_row, head.largest[r], sum_of<T>(head.total[r]));
     }
   }
 }

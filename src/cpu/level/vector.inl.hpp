@@ -83,6 +83,24 @@ To bits_as(From value) {
 // The larger one; b where a is NaN.
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
+// The largest lane, by halves. Lanes must not be NaN.
+inline float largest_of(Floats v) {
+#if defined(__AVX512F__)
+  v = larger(v, __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  v = larger(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  v = larger(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  v = larger(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+#elif defined(__AVX2__)
+  v = larger(v, __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3));
+  v = larger(v, __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5));
+  v = larger(v, __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6));
+#else
+  v = larger(v, __builtin_shufflevector(v, v, 2, 3, 0, 1));
+  v = larger(v, __builtin_shufflevector(v, v, 1, 0, 3, 2));
+#endif
+  return v[0];
+}
+
 template <typename T>
 T sum_of(Vector<T> v) {
   T sum = 0;
