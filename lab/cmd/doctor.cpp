@@ -36,7 +36,17 @@ struct Diagnosis {
   }
 };
 
-Finding finding_of(const NoiseFloor& floor) { return {"A/A", floor.reason, floor.fit}; }
+// An interval can hold 1 because it holds nearly everything.
+Finding finding_of(const NoiseFloor& floor) {
+  constexpr double widest = 0.05;
+  const stats::Interval& interval = floor.comparison.verdict.interval;
+  if (!floor.fit || interval.upper - interval.lower <= widest) return {"A/A", floor.reason, floor.fit};
+  return {
+      "A/A",
+      fmt::format("the interval [{:.4f}, {:.4f}] of two copies is wider than {:g} %: smaller differences do not show",
+                  interval.lower, interval.upper, 100 * widest),
+      false};
+}
 
 // Read right after the load of the A/A run. The power cap is how a card under matrix products lives; heat is not.
 Finding clock_finding(const Facts& state) {
