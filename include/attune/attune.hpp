@@ -195,6 +195,7 @@ ATTUNE_CPP_INLINE namespace api {
     uint64_t workspace_bytes = 0;
     bool overlap = false;   // ATTUNE_OVERLAP: may start while the kernel before it in the stream is still ending
     bool kv_ready = false;  // ATTUNE_KV_READY, with overlap: that kernel does not write k and v
+    bool f32_high = false;  // ATTUNE_F32_HIGH: products of f32 may take 16 significant bits
 
     attune_forward_desc desc() const;
     attune_forward_args args() const;
@@ -363,6 +364,7 @@ ATTUNE_CPP_INLINE namespace api {
     if (lse != nullptr) desc.lse = lse_strides.value_or(attune_strides{q.heads * q.rows, 1, q.rows});
     enable(ATTUNE_OVERLAP, overlap);
     enable(ATTUNE_KV_READY, kv_ready);
+    enable(ATTUNE_F32_HIGH, f32_high);
     return desc;
   }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view example = "fwd b1 h8/8 q512 k512 d64 f16 causal-br";
 constexpr std::string_view words =
     "b# h#/# q# k# d#[/#] f16 bf16 f32 causal-tl causal-br full w#,# cap# sink bias=bhqk mask=bhqk var used-q used-k "
-    "nolse scale# bshd bhsd overlap kvready";
+    "nolse scale# bshd bhsd overlap kvready high";
 
 // One word, taken apart from the left.
 class Word {
@@ -94,6 +94,7 @@ class Parser {
     if (text == "used-k") return feature(word, ATTUNE_USED_K);
     if (text == "overlap") return feature(word, ATTUNE_OVERLAP);
     if (text == "kvready") return feature(word, ATTUNE_KV_READY);
+    if (text == "high") return feature(word, ATTUNE_F32_HIGH);
     if (text == "nolse") {
       once(word, "nolse");
       problem_.features &= ~ATTUNE_LSE;

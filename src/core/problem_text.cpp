@@ -85,6 +85,7 @@ std::string to_string(const Problem& problem) {
   text += layout_word(problem);
   if (problem.has(ATTUNE_OVERLAP)) text += " overlap";
   if (problem.has(ATTUNE_KV_READY)) text += " kvready";
+  if (problem.has(ATTUNE_F32_HIGH)) text += " high";
   return text;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t known_features = ATTUNE_SCALE | ATTUNE_WINDOW | ATTUNE_SOFTCAP | ATTUNE_SINK | ATTUNE_BIAS |
                                     ATTUNE_MASK | ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_LSE |
-                                    ATTUNE_OVERLAP | ATTUNE_KV_READY;
+                                    ATTUNE_OVERLAP | ATTUNE_KV_READY | ATTUNE_F32_HIGH;
 constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 
 void read_kinds(const attune_forward_desc& desc, Problem& problem) {
@@ -31,6 +31,8 @@ void read_kinds(const attune_forward_desc& desc, Problem& problem) {
   problem.device_index = desc.device_index;
 
   problem.dtype = checked_dtype("dtype", desc.dtype);
+  // A permission that changes nothing must not make another problem.
+  if (problem.dtype != Dtype::f32 || problem.device_kind != DeviceKind::cpu) problem.features &= ~ATTUNE_F32_HIGH;
   problem.bias_dtype = problem.dtype;
   if (problem.has(ATTUNE_BIAS)) {
     problem.bias_dtype = checked_dtype("bias_dtype", desc.bias_dtype);

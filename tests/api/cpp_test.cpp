@@ -134,11 +134,11 @@ TEST(Cpp, EveryOptionIsInTheDescriptor) {
   call.sink = sink;
   call.used_q = cu;
   call.device = attune::Device::cuda(2);
-  call.overlap = call.kv_ready = true;
+  call.overlap = call.kv_ready = call.f32_high = true;
   const attune_forward_desc desc = call.desc();
   EXPECT_EQ(desc.struct_size, sizeof desc);
   EXPECT_EQ(desc.features, ATTUNE_WINDOW | ATTUNE_SCALE | ATTUNE_SOFTCAP | ATTUNE_SINK | ATTUNE_USED_Q | ATTUNE_LSE |
-                               ATTUNE_OVERLAP | ATTUNE_KV_READY);
+                               ATTUNE_OVERLAP | ATTUNE_KV_READY | ATTUNE_F32_HIGH);
   EXPECT_EQ(desc.causal, ATTUNE_CAUSAL_TOP_LEFT);
   EXPECT_EQ(desc.window_left, 3);
   EXPECT_EQ(desc.window_right, -1);

@@ -25,6 +25,7 @@ class RandomProblems {
                  pick({0u, 0u, ATTUNE_PACKED}) | pick({0u, 0u, ATTUNE_USED_Q}) | pick({0u, 0u, ATTUNE_USED_K}) |
                  pick({ATTUNE_LSE, ATTUNE_LSE, 0u}) | pick({0u, ATTUNE_OVERLAP, ATTUNE_OVERLAP | ATTUNE_KV_READY});
     p.dtype = pick({Dtype::f16, Dtype::bf16, Dtype::f32});
+    if (p.dtype == Dtype::f32) p.features |= pick({0u, ATTUNE_F32_HIGH});
     p.bias_dtype = p.has(ATTUNE_BIAS) ? pick({p.dtype, Dtype::f32}) : p.dtype;
     p.causal = pick({Causal::none, Causal::top_left, Causal::bottom_right});
     p.batch = in(0, 5);
@@ -96,6 +97,14 @@ TEST(ProblemText, TheExamplesOfTheManualHold) {
     ++examples;
   }
   EXPECT_GE(examples, 10);
+}
+
+TEST(ProblemText, HighIsForFloat32OnACpu) {
+  EXPECT_TRUE(parse_problem("fwd b1 h1/1 q1 k1 d8 f32 high").has(ATTUNE_F32_HIGH));
+  EXPECT_EQ(to_string(parse_problem("fwd b1 h1/1 q1 k1 d8 bf16 high")), "fwd b1 h1/1 q1 k1 d8 bf16");
+  attune_forward_desc desc = desc_from(parse_problem("fwd b1 h1/1 q1 k1 d8 f32 high"));
+  desc.device_kind = ATTUNE_CUDA;
+  EXPECT_FALSE(problem_from(desc).has(ATTUNE_F32_HIGH));
 }
 
 TEST(ProblemText, ReadsWhatItSays) {

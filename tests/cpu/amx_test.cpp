@@ -152,6 +152,75 @@ TEST_P(AmxEmulated, RowsDoNotDependOnTheirNeighbours) {
   }
 }
 
+// ATTUNE_F32_HIGH: float32 as two bf16 parts. On the tile unit where there is one, by emulation where there is AVX-512.
+class HighFloat32 : public test::CpuKernel {
+ protected:
+  // The relative RMS of O, and the largest error of an LSE over max(1, |LSE|).
+  struct Errors {
+    double rms = 0, lse = 0;
+  };
+  Errors errors_of(const std::string& text) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    desc.features |= ATTUNE_LSE;
+    test::ForwardCall call(desc);
+    test::Numbers numbers(5);
+    call.fill_lengths(numbers);
+    call.fill_values(numbers);
+    EXPECT_EQ(test::ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
+    const Problem p = problem_from(call.desc);
+    const attune_forward_args args = call.args();
+    std::vector<double> expected(static_cast<size_t>(p.dim_v));
+    double errors = 0, squares = 0;
+    Errors result;
+    for (int64_t b = 0; b < p.batch; ++b)
+      for (int64_t head = 0; head < p.heads_q; ++head)
+        for (int64_t row = 0; row < p.seq_q; ++row) {
+          double lse = 0;
+          reference_row(p, args, b, head, row, expected.data(), &lse, nullptr);
+          const float* const o = static_cast<const float*>(args.o) + b * p.o.batch + row * p.o.row + head * p.o.head;
+          for (int64_t j = 0; j < p.dim_v; ++j) {
+            const double wanted = expected[static_cast<size_t>(j)];
+            errors += (o[j] - wanted) * (o[j] - wanted);
+            squares += wanted * wanted;
+          }
+          const double got = args.lse[b * p.lse.batch + row * p.lse.row + head * p.lse.head];
+          result.lse = std::max(result.lse, std::abs(got - lse) / std::max(1.0, std::abs(lse)));
+        }
+    result.rms = std::sqrt(errors / squares);
+    return result;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kernels, HighFloat32, testing::Values(std::string("cpu/amx"), std::string(emulated)),
+                         test::name_of_kernel);
+
+TEST_P(HighFloat32, HasSixteenBits) {
+  for (const std::string text : {
+           "fwd b1 h2/2 q200 k700 d64 f32",
+           "fwd b2 h4/2 q70 k300 d40/72 f32 causal-br sink",
+           "fwd b1 h2/1 q64 k1100 d128 f32 bias=bhqk cap20",
+           "fwd b1 h1/1 q40 k90 d200 f32 w20,5 bhsd",
+       }) {
+    const Errors plain = errors_of(text), high = errors_of(text + " high");
+    EXPECT_LT(high.rms, 0x1p-16) << text;
+    EXPECT_LT(high.lse, 2e-5) << text;
+    EXPECT_GT(high.rms, 2 * plain.rms) << text << ": not computed on tiles";
+  }
+}
+
+// Parts of the largest numbers would be infinite, and those of the smallest 0: neither may spoil a result.
+TEST_P(HighFloat32, HugeAndTinyValues) {
+  for (const float value : {std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 1e-38f, 1e-42f}) {
+    test::ForwardCall call(desc_from(parse_problem("fwd b1 h1/1 q40 k33 d32 f32 high causal-tl")));
+    test::Numbers numbers(6);
+    call.fill_values(numbers);
+    // Row 0 sees the first key alone.
+    float* const v = static_cast<float*>(call.v.data());
+    v[0] = value;
+    ASSERT_EQ(test::ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
+    EXPECT_NEAR(static_cast<const float*>(call.o.data())[0] / value, 1.0, 1e-4) << value;
+  }
+}
+
 TEST(Amx, IsTheBestLevelWhereItWorksAndIsAllowed) {
   const test::LevelCap none(nullptr);
   EXPECT_EQ(std::string_view(best_level().name) == "amx", amx_absence().empty());

@@ -309,6 +309,18 @@ TEST_P(CpuKernels, OutputsRoundToNearestEven) {
     }
 }
 
+// ATTUNE_F32_HIGH is a permission that only the tile unit makes use of (amx_test.cpp).
+TEST_P(CpuKernels, WithoutTilesHighFloat32IsFloat32) {
+  if (GetParam().find("amx") != std::string::npos) GTEST_SKIP() << GetParam() << " has tiles";
+  ForwardCall plain = filled("fwd b1 h2/2 q70 k200 d64 f32");
+  ForwardCall high = filled("fwd b1 h2/2 q70 k200 d64 f32 high");
+  const ForcedContext context(GetParam());
+  ASSERT_EQ(context.forward(plain.desc, plain.args()), ATTUNE_OK) << attune_last_error();
+  ASSERT_EQ(context.forward(high.desc, high.args()), ATTUNE_OK) << attune_last_error();
+  EXPECT_EQ(plain.o.copy(), high.o.copy());
+  EXPECT_EQ(plain.lse.copy(), high.lse.copy());
+}
+
 // The error of float32 sums must not grow with the keys. With equal scores there is no other error: over 4000 keys of
 // N(0, 1), one long float sum has 0.29 * 2^-24 rms, sums of 64 keys have 0.04 * 2^-24, a double sum less than 0.01.
 TEST_P(CpuKernels, Float32SumsStayAccurateOverManyKeys) {

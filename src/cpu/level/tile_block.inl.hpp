@@ -115,8 +115,8 @@ void multiply_step(Tiles& tiles, const LeftOperand& a, const char* b, int64_t b_
   }
 }
 
-// The first product: x of the group's keys.
-template <int Parts>
+// The first product: x of the group's keys. All of a float16 counts; of a float32 low by low is not worth a product.
+template <Dtype dtype>
 void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
                  const char* last_keys) {
   const Problem& p = *call.problem;
@@ -140,7 +140,7 @@ void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileL
     tiles.zero<3>();
     const char* q = group.q;
     for (int64_t step = 0; step < layout.qk_steps; ++step, k.at += next, q += 2 * tile_bytes)
-      multiply_step<Parts, true>(tiles, k, q, layout.qk_steps * 2 * tile_bytes);
+      multiply_step<parts_of<dtype>, dtype != Dtype::f32>(tiles, k, q, layout.qk_steps * 2 * tile_bytes);
     float* x = group.x + (key - group.from) * group_rows;
     tiles.store<0>(x, pitch);
     tiles.store<1>(x + tile_side, pitch);

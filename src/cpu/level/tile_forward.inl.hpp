@@ -8,7 +8,7 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// An infinite float16 has no two parts: its products are infinity times 0. Such scores are computed anew.
+// An infinite number has no two parts: its products are infinity times 0. Such scores are computed anew.
 template <Dtype dtype>
 void patch_scores(const Call& call, const Block& block, const TileLayout& layout, const Group& group) {
   const Problem& p = *call.problem;
@@ -72,7 +72,7 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
 
 template <Dtype dtype>
 void forward_tiles_as(const Call& call, const Block& block, void* memory) {
-  constexpr int Parts = dtype == Dtype::f16 ? 2 : 1;
+  constexpr int Parts = parts_of<dtype>;
   const Problem& p = *call.problem;
   const TileLayout layout(p);
   Arena arena(memory);
@@ -106,7 +106,7 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
         group.from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
         group.to = smaller_of(next, round_up(group.rows.end, step_keys));
       }
-      each([&](Group& group) { tile_scores<Parts>(tiles, call, block, layout, group, scratch.last_keys); });
+      each([&](Group& group) { tile_scores<dtype>(tiles, call, block, layout, group, scratch.last_keys); });
       each([&](Group& group) {
         if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group);
         const int64_t keys = smaller_of(group.to, group.rows.end) - group.from;
@@ -145,11 +145,12 @@ void forward_tiles(const Call& call, const Block& block, void* scratch) {
     case Dtype::bf16:
       return forward_tiles_as<Dtype::bf16>(call, block, scratch);
     case Dtype::f32:
-      return forward_block(call, block, scratch);
+      return on_tiles(*call.problem) ? forward_tiles_as<Dtype::f32>(call, block, scratch)
+                                     : forward_block(call, block, scratch);
   }
 }
 
-int tile_task_rows(const Problem& p) { return p.dtype == Dtype::f32 ? block_rows : tile_block_rows; }
+int tile_task_rows(const Problem& p) { return on_tiles(p) ? tile_block_rows : block_rows; }
 
 size_t tile_scratch_bytes(const Problem& p) {
   const size_t without = scratch_bytes(p);
@@ -158,16 +159,11 @@ size_t tile_scratch_bytes(const Problem& p) {
   return arena.used() > without ? arena.used() : without;
 }
 
-size_t packed_step_bytes(const Problem& p) {
-  return p.dtype == Dtype::f32 ? 0 : static_cast<size_t>(TileLayout(p).step_bytes());
-}
+size_t packed_step_bytes(const Problem& p) { return on_tiles(p) ? static_cast<size_t>(TileLayout(p).step_bytes()) : 0; }
 
 void pack_keys(const Call& call, const Block& block, int64_t from, int64_t keys, char* to) {
   const TileLayout layout(*call.problem);
-  if (call.problem->dtype == Dtype::f16)
-    pack_step<Dtype::f16>(call, block, layout, from, keys, to);
-  else
-    pack_step<Dtype::bf16>(call, block, layout, from, keys, to);
+  with_dtype(call.problem->dtype, [&]<Dtype dtype>() { pack_step<dtype>(call, block, layout, from, keys, to); });
 }
 
 constexpr Level tile_level_table(const char* name) {

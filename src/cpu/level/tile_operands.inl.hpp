@@ -5,7 +5,8 @@
 //   V^T    16 columns x 32 keys             packed once per KV head
 //   P^T    pairs of keys x 16 rows          what the softmax writes
 //
-// A float16 is the exact sum of two bf16 parts, so its operands have two parts.
+// A float16 is the exact sum of two bf16 parts, so its operands have two parts. A float32 with ATTUNE_F32_HIGH is taken
+// as the sum of two, which leaves out at most 2^-17 of it.
 #pragma once
 
 #include "cpu/level/memory.inl.hpp"
@@ -21,6 +22,11 @@ constexpr int group_rows = 32;  // rows of one product: two tiles
 // Rows further apart than this fall on few cache sets and many pages: then a packed copy is quicker.
 constexpr int64_t longest_pitch_in_place = 1024;
 
+template <Dtype dtype>
+constexpr int parts_of = dtype == Dtype::bf16 ? 1 : 2;
+
+inline bool on_tiles(const Problem& p) { return p.dtype != Dtype::f32 || (p.features & ATTUNE_F32_HIGH) != 0; }
+
 // The layout of one packed step of keys: a header, V^T, K.
 struct TileLayout {
   int parts = 1;
@@ -30,7 +36,7 @@ struct TileLayout {
   bool k_in_place = false;
 
   explicit TileLayout(const Problem& p) {
-    parts = p.dtype == Dtype::f16 ? 2 : 1;
+    parts = p.dtype == Dtype::bf16 ? 1 : 2;
     qk_steps = round_up(p.dim_qk, step_channels) / step_channels;
     v_strips = round_up(p.dim_v, 2 * tile_side) / (2 * tile_side);
     chunk_keys = (p.dim_qk + p.dim_v) * parts <= 512 ? 512 : 256;
@@ -50,13 +56,13 @@ struct StepHeader {
   bool special_keys, special_values;
 };
 
+// Not finite, or not when rounded to bf16.
+inline Ints is_not_finite(Floats v) { return (bits_as<Words>(v) & 0x7fffffffu) >= 0x7f7f8000u; }
 // Not finite, or so small that the tile unit may flush a product with it to 0 that counts.
 inline Ints is_special(Floats v) {
-  constexpr uint32_t infinite = 0x7f800000u, least = 0x0d800000u;  // 2^-100
-  const Words magnitude = bits_as<Words>(v) & 0x7fffffffu;
-  return (magnitude >= infinite) | (magnitude - 1u < least - 1u);
+  constexpr uint32_t least = 0x0d800000u;  // 2^-100
+  return is_not_finite(v) | ((bits_as<Words>(v) & 0x7fffffffu) - 1u < least - 1u);
 }
-inline Ints is_not_finite(Floats v) { return (bits_as<Words>(v) & 0x7fffffffu) >= 0x7f800000u; }
 inline bool any(Ints lanes) {
   int32_t all = 0;
   for (int i = 0; i < width; ++i) all |= lanes[i];
@@ -71,7 +77,7 @@ void split(Floats v, Words (&to)[Parts]) {
   } else {
     to[0] = __builtin_convertvector(bf16_from_floats(v), Words);
     const Floats rest = v - bits_as<Floats>(to[0] << 16);
-    to[1] = is_not_finite(v) ? Words{} : bits_as<Words>(rest) >> 16;
+    to[1] = is_not_finite(v) ? Words{} : (bits_as<Words>(rest) + 0x8000u) >> 16;  // rounds; exact for a float16
   }
 }
 
@@ -120,14 +126,14 @@ inline void transpose_to_tile(Words (&r)[tile_side], char* to) {
 // `keys` <= 32 keys from `from`, then zeros, as tiles of K. True if a part product cannot give their scores.
 template <Dtype dtype>
 bool pack_k_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys, char* to) {
-  constexpr int Parts = dtype == Dtype::f16 ? 2 : 1;
+  constexpr int Parts = parts_of<dtype>;
   const Problem& p = *call.problem;
   const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
   Ints special{};
   for (int64_t key = 0; key < step_keys; ++key) {
     for (int64_t d = 0; d < layout.qk_steps * step_channels; d += width) {
       Floats value{};
-      if (key < keys && d < p.dim_qk) value = load_some<dtype>(k + key * p.k.row * 2, d, p.dim_qk);
+      if (key < keys && d < p.dim_qk) value = load_some<dtype>(k + key * p.k.row * size_of<dtype>, d, p.dim_qk);
       if constexpr (Parts == 2) special |= is_not_finite(value);
       Words part[Parts];
       split<Parts>(value, part);
@@ -143,7 +149,7 @@ bool pack_k_step(const Call& call, const Block& block, const TileLayout& layout,
 // The same keys' values, transposed; what is special in them becomes 0. True if something was.
 template <Dtype dtype>
 bool pack_v_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys, char* to) {
-  constexpr int Parts = dtype == Dtype::f16 ? 2 : 1;
+  constexpr int Parts = parts_of<dtype>;
   const Problem& p = *call.problem;
   const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
   Ints special{};
@@ -155,7 +161,7 @@ bool pack_v_step(const Call& call, const Block& block, const TileLayout& layout,
       for (int64_t i = 0; i < 2; ++i) {
         const int64_t key = 2 * pair + i;
         if (key >= keys || column >= p.dim_v) continue;
-        const Floats value = load_some<dtype>(v + key * p.v.row * 2, column, p.dim_v);
+        const Floats value = load_some<dtype>(v + key * p.v.row * size_of<dtype>, column, p.dim_v);
         const Ints unfit = is_special(value);
         special |= unfit;
         split<Parts>(unfit ? Floats{} : value, part[i]);
