@@ -321,8 +321,9 @@ TEST_P(CpuKernels, WithoutTilesHighFloat32IsFloat32) {
   EXPECT_EQ(plain.lse.copy(), high.lse.copy());
 }
 
-// The error of float32 sums must not grow with the keys. With equal scores there is no other error: over 4000 keys of
-// N(0, 1), one long float sum has 0.29 * 2^-24 rms, sums of 64 keys have 0.04 * 2^-24, a double sum less than 0.01.
+// The error of float32 sums must not grow with the keys. With equal scores there is no other error: over 4000 keys
+// from -2 to 2, one long float sum has about 0.3 * 2^-24 rms, sums of 64 keys 0.04 * 2^-24, a double sum less than
+// 0.01.
 TEST_P(CpuKernels, Float32SumsStayAccurateOverManyKeys) {
   constexpr int64_t columns = 256;
   for (const char* text : {"fwd b1 h1/1 q30 k4000 d8/256 f32", "fwd b1 h1/1 q1 k4000 d8/256 f32"}) {
