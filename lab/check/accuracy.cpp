@@ -33,6 +33,8 @@ Accuracy accuracy_from(std::string_view text) {
   accuracy.max_ulp_f16 = positive(table, "max_ulp", "f16");
   accuracy.max_ulp_bf16 = positive(table, "max_ulp", "bf16");
   accuracy.max_ulp_f32 = positive(table, "max_ulp", "f32");
+  accuracy.high_factor = positive(table, "f32_high", "factor");
+  accuracy.high_factor_lse = positive(table, "f32_high", "factor_lse");
   return accuracy;
 }
 

@@ -16,7 +16,19 @@ struct Accuracy {
   double max_ulp_f16 = 0;  // largest error of an element, in units of the row (gate.hpp)
   double max_ulp_bf16 = 0;
   double max_ulp_f32 = 0;
+  double high_factor = 0;  // ATTUNE_F32_HIGH: of the bounds of O
+  double high_factor_lse = 0;
 
+  // The bounds for this problem.
+  Accuracy of(const Problem& problem) const {
+    Accuracy accuracy = *this;
+    if (!problem.has(ATTUNE_F32_HIGH)) return accuracy;
+    accuracy.rms_factor_f32 *= high_factor;
+    accuracy.rms_factor_large_logit *= high_factor;
+    accuracy.max_ulp_f32 *= high_factor;
+    accuracy.lse_bound *= high_factor_lse;
+    return accuracy;
+  }
   double rms_bound(Dtype dtype, double max_logit) const {
     if (max_logit > large_logit) return rms_factor_large_logit;
     return dtype == Dtype::f32 ? rms_factor_f32 : rms_factor;

@@ -90,7 +90,7 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const Contestant> c
     const uint64_t before = digest(*tensors);
     try {
       executor->forward(choice.kernel, *tensors);
-      outcome.judgement = judge(*tensors, rows, reference, ideal, accuracy_);
+      outcome.judgement = judge(*tensors, rows, reference, ideal, accuracy_.of(problem));
       std::string stray = stray_writes(*tensors);
       if (stray.empty() && digest(*tensors) != before) stray = "an input was written";
       if (!stray.empty() && outcome.judgement.ok) {
@@ -108,7 +108,8 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const Contestant> c
 Outcome Checker::consult_oracle(const Case& c, const Problem& problem) {
   Outcome outcome{c, {}, {}, {}, {}};
   try {
-    const OracleRun run{executor_, threads_, accuracy_, policy_, c.kernel, c.seed, c.storage};
+    const Accuracy accuracy = accuracy_.of(problem);
+    const OracleRun run{executor_, threads_, accuracy, policy_, c.kernel, c.seed, c.storage};
     const OracleVerdict verdict = consult(*c.oracle, problem, run);
     outcome.not_applicable = verdict.not_applicable;
     outcome.judgement.ok = verdict.ok();

@@ -157,6 +157,11 @@ TEST(Accuracy, FrozenFileIsWhatIsCompiledIn) {
   EXPECT_EQ(frozen_accuracy().rms_factor, 1.5);
   EXPECT_EQ(frozen_accuracy().rms_factor_large_logit, 3);
   EXPECT_EQ(frozen_accuracy().lse_bound, 2e-5);
+  const Accuracy high = frozen_accuracy().of(parse_problem("fwd b1 h1/1 q1 k1 d8 f32 high"));
+  EXPECT_EQ(high.max_ulp(Dtype::f32), 96);
+  EXPECT_EQ(high.rms_bound(Dtype::f32, 1), 96);
+  EXPECT_EQ(high.lse_bound, 4e-5);
+  EXPECT_EQ(frozen_accuracy().of(parse_problem("fwd b1 h1/1 q1 k1 d8 f32")).max_ulp(Dtype::f32), 3);
   EXPECT_THROW(accuracy_from("[rms]\nfactor = 1.5"), Error);
   EXPECT_THROW(accuracy_from("[rms"), Error);
 }
