@@ -69,8 +69,8 @@ class LevelPlan final : public Plan {
     rows_ = by_rows_ ? std::max(static_cast<int>(stacked), 1) : level.task_rows(problem);
     packs_ = !by_rows_ && level.packed_bytes(problem) > 0;
     const auto tasks_of = [&](int rows, int heads) {
-      return static_cast<double>(problem.batch) * static_cast<double>(problem.heads_kv / heads) *
-             std::ceil(stacked / rows);
+      const int64_t tasks_of_heads = problem.heads_kv / heads;
+      return static_cast<double>(problem.batch) * static_cast<double>(tasks_of_heads) * std::ceil(stacked / rows);
     };
     while (rows_ > block_rows && tasks_of(rows_, 1) < wanted_tasks) rows_ /= 2;
     const int64_t most_splits = std::max<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1);
