@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdio>
 #include <map>
 
 #include "core/error.hpp"
@@ -27,6 +28,10 @@ struct CheckOptions {
   bool all = false, json = false, calibrate = false;
 };
 
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 class CheckCommand {
  public:
   explicit CheckCommand(const CheckOptions& options)
@@ -35,8 +40,7 @@ class CheckCommand {
   int run() {
     const auto begin = std::chrono::steady_clock::now();
     for (Backend& backend : backends_) run_on(backend);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (!options_.json) print_summary(seconds);
+    if (!options_.json) print_summary(seconds_since(begin));
     if (failed_ > 0) return exit_failed_check;
     return passed_ == 0 && unsupported_ > 0 ? exit_unsupported : exit_ok;
   }
@@ -44,6 +48,7 @@ class CheckCommand {
  private:
   struct GroupCount {
     int64_t checks = 0, failed = 0, reduced = 0;
+    double seconds = 0;
     Worst worst;
   };
 
@@ -60,10 +65,12 @@ class CheckCommand {
       if (!groups.contains(planned.group)) order.push_back(planned.group);
       GroupCount& group = groups[planned.group];
       if (!planned.reduced_from.empty()) ++group.reduced;
+      const auto begin = std::chrono::steady_clock::now();
       Checker checker(*backend.executor, *backend.reference, threads_, planned.rows);
       for (const Outcome& outcome : checker.check(planned.what, planned.kernels)) {
         note(outcome, planned, group, checker, progress);
       }
+      group.seconds += seconds_since(begin);
       progress.step(planned.what.problem);
     }
     progress.clear();
@@ -155,6 +162,7 @@ class CheckCommand {
                  {"checks", Table::Align::right},
                  {"failed", Table::Align::right},
                  {"closest to its bound", Table::Align::right},
+                 {"seconds", Table::Align::right},
                  {""}});
     bool reduced = false;
     for (const std::string& name : order) {
@@ -162,6 +170,7 @@ class CheckCommand {
       const auto& worst = group.worst.outcome();
       table.add({name, std::to_string(group.checks), std::to_string(group.failed),
                  worst ? fmt::format("{:.0f} %", 100 * worst->judgement.strain()) : "-",
+                 fmt::format("{:.1f}", group.seconds),
                  group.reduced > 0 ? fmt::format("{} reduced", group.reduced) : ""});
       reduced = reduced || group.reduced > 0;
     }
@@ -170,6 +179,7 @@ class CheckCommand {
       fmt::print(
           "reduced: fewer batches, heads or queries than the set has, all of its keys; a problem of the set is\n"
           "checked whole by naming it, as in: attune check --set grid\n");
+    std::fflush(stdout);  // the next backend may take minutes
   }
 
   void print_summary(double seconds) const {
