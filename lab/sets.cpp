@@ -223,6 +223,18 @@ ProblemSet set_from_file(const std::filesystem::path& path) {
   return set;
 }
 
+// What a problem costs whoever checks it, in operations of attention: numbers are made, copied and compared, too.
+double work_of(const Problem& problem) {
+  constexpr double operations_per_number = 512;
+  const auto rows = [](int64_t batch, int64_t heads, int64_t length) {
+    return static_cast<double>(batch) * static_cast<double>(heads) * static_cast<double>(length);
+  };
+  const double numbers =
+      static_cast<double>(problem.dim_qk + problem.dim_v) *
+      (rows(problem.batch, problem.heads_q, problem.seq_q) + rows(problem.batch, problem.heads_kv, problem.seq_k));
+  return std::max(useful_flops(problem), operations_per_number * numbers);
+}
+
 }  // namespace
 
 const std::vector<ProblemSet>& builtin_sets() {
@@ -253,13 +265,13 @@ ProblemSet find_set(std::string_view name_or_path) {
 
 std::string reduced(const std::string& problem, double flops) {
   Problem p = parse_problem(problem);
-  if (useful_flops(p) <= flops) return problem;
+  if (work_of(p) <= flops) return problem;
   const Layout layout = p.q.head > p.q.row ? Layout::bhsd : Layout::bshd;
   const auto shape = [](const attune_score_strides& s) {
     return ScoreShape{s.batch != 0, s.head != 0, s.query != 0, s.key != 0};
   };
   const ScoreShape bias = shape(p.bias), mask = shape(p.mask);
-  while (useful_flops(p) > flops) {
+  while (work_of(p) > flops) {
     if (p.batch > 1) {
       p.batch /= 2;
     } else if (p.heads_kv > 1 && p.heads_kv % 2 == 0) {

@@ -22,7 +22,8 @@ const std::vector<ProblemSet>& builtin_sets();
 ProblemSet find_set(std::string_view name_or_path);
 
 // A problem of less work with the same lengths of keys, for machines on which the whole would take too long: halves
-// batch, then heads, then queries until `flops` is kept. The same text if it was small enough.
+// batch, then heads, then queries until `flops` is kept, which stands for a number of elements as well. The same text
+// if it was small enough.
 std::string reduced(const std::string& problem, double flops);
 
 }  // namespace attune::lab

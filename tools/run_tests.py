@@ -45,10 +45,10 @@ SANITIZER_OPTIONS = {
 # Kernels with mistakes, among them stores past the end, are there for `attune check` to notice; and what needs a GPU or
 # computes with constants has no memory to look at.
 NOT_FOR_SANITIZERS = ("mutants", "ptx", "sm90")
-# The folders that take longest begin, so that no core is idle at the end. jit is also the one that compiles the
-# promised kernels, which evidence then finds in the cache.
+# The folders that take longest begin, so that no core is idle at the end.
 LONGEST = ["jit", "any", "mutants", "cpu", "lab"]
-LAST = ["evidence"]
+# jit compiles the promised kernels, which evidence then finds in the cache: side by side, both would compile them.
+AFTER = {"evidence": "jit"}
 # Where a log begins to tell what went wrong.
 COMPLAINT = re.compile(r"error:|FAILED|ERROR: |WARNING: ThreadSanitizer|: Failure$")
 
@@ -275,9 +275,16 @@ class Runner:
     def start_gtests(
         self, part: str, build: Path, folders: list[str], arguments: Sequence[str] = (), env: Env = None
     ) -> None:
-        order = [*LONGEST, *(folder for folder in folders if folder not in [*LONGEST, *LAST]), *LAST]
+        def run(folder: str) -> None:
+            self.gtest(part, build, folder, arguments, env)
+            for next_folder in folders:
+                if AFTER.get(next_folder) == folder:
+                    run(next_folder)
+
+        order = [*LONGEST, *(folder for folder in folders if folder not in LONGEST)]
         for folder in sorted(folders, key=order.index):
-            self.start(self.gtest, part, build, folder, arguments, env)
+            if AFTER.get(folder) not in folders:
+                self.start(run, folder)
 
     def start(self, step: Callable, *arguments) -> None:
         """Runs a step as soon as one of the jobs is free."""

@@ -179,11 +179,10 @@ std::vector<FiledRecord> speed_records_in(const std::string& folder) {
 FreshRows fresh_rows(const std::vector<FiledRecord>& records, const std::vector<std::string>& problems) {
   std::map<std::string, std::pair<SpeedRow, const FiledRecord*>> newest;
   for (const FiledRecord& filed : records)
-    for (SpeedRow& row : speed_rows(filed.record))
-      if (std::ranges::find(problems, row.problem) != problems.end()) {
-        const std::string problem = row.problem;
-        newest[problem] = {std::move(row), &filed};
-      }
+    for (SpeedRow& row : speed_rows(filed.record, problems)) {
+      const std::string problem = row.problem;
+      newest[problem] = {std::move(row), &filed};
+    }
   std::vector<std::string> measured;
   for (const std::string& problem : problems)
     if (newest.contains(problem)) measured.push_back(problem);

@@ -63,6 +63,37 @@ std::vector<double> tensor_shares(const Recording& recording, const json& enviro
   return shares;
 }
 
+// The rows of one problem of a record.
+void add_rows(std::vector<SpeedRow>& rows, const json& result, const json& environment) {
+  const Measurement measurement = measurement_from_json(result.at("measurement"));
+  const Analysis analysis = analyse(measurement);
+  for (size_t i = 0; i < measurement.recordings.size(); ++i) {
+    const Recording& ours = measurement.recordings[i];
+    if (ours.role == Role::twin || !is_attunes(ours)) continue;
+    SpeedRow row;
+    row.problem = result.at("problem");
+    row.contender = ours.name;
+    row.kernel = ours.facts.at("kernel");
+    if (result.contains("subjects")) row.subjects = result.at("subjects").get<std::vector<std::string>>();
+    row.flops = result.value("flops", 0.0);
+    row.ours = analysis.summaries[i];
+    row.tensor_shares = tensor_shares(ours, environment, row.flops);
+    for (size_t j = 0; j < measurement.recordings.size(); ++j) {
+      const Recording& peer = measurement.recordings[j];
+      if (peer.role == Role::twin || is_attunes(peer)) continue;
+      row.peers.push_back(against(peer.name, analysis.summaries[j].seconds,
+                                  divided(round_seconds(peer), round_seconds(ours)), measurement.protocol.rule));
+      row.peers.back().clock_hz = analysis.summaries[j].clock_hz;
+    }
+    add_recorded(row, result, measurement.protocol.rule);
+    if (analysis.noise_floor) {
+      row.fit = analysis.noise_floor->fit;
+      row.noise = analysis.noise_floor->reason;
+    }
+    rows.push_back(std::move(row));
+  }
+}
+
 }  // namespace
 
 const Against* SpeedRow::fastest() const {
@@ -77,35 +108,15 @@ const Against* SpeedRow::find(std::string_view peer) const {
 
 std::vector<SpeedRow> speed_rows(const json& record) {
   std::vector<SpeedRow> rows;
-  for (const json& result : record.at("results")) {
-    const Measurement measurement = measurement_from_json(result.at("measurement"));
-    const Analysis analysis = analyse(measurement);
-    for (size_t i = 0; i < measurement.recordings.size(); ++i) {
-      const Recording& ours = measurement.recordings[i];
-      if (ours.role == Role::twin || !is_attunes(ours)) continue;
-      SpeedRow row;
-      row.problem = result.at("problem");
-      row.contender = ours.name;
-      row.kernel = ours.facts.at("kernel");
-      if (result.contains("subjects")) row.subjects = result.at("subjects").get<std::vector<std::string>>();
-      row.flops = result.value("flops", 0.0);
-      row.ours = analysis.summaries[i];
-      row.tensor_shares = tensor_shares(ours, record.at("environment"), row.flops);
-      for (size_t j = 0; j < measurement.recordings.size(); ++j) {
-        const Recording& peer = measurement.recordings[j];
-        if (peer.role == Role::twin || is_attunes(peer)) continue;
-        row.peers.push_back(against(peer.name, analysis.summaries[j].seconds,
-                                    divided(round_seconds(peer), round_seconds(ours)), measurement.protocol.rule));
-        row.peers.back().clock_hz = analysis.summaries[j].clock_hz;
-      }
-      add_recorded(row, result, measurement.protocol.rule);
-      if (analysis.noise_floor) {
-        row.fit = analysis.noise_floor->fit;
-        row.noise = analysis.noise_floor->reason;
-      }
-      rows.push_back(std::move(row));
-    }
-  }
+  for (const json& result : record.at("results")) add_rows(rows, result, record.at("environment"));
+  return rows;
+}
+
+std::vector<SpeedRow> speed_rows(const json& record, const std::vector<std::string>& problems) {
+  std::vector<SpeedRow> rows;
+  for (const json& result : record.at("results"))
+    if (std::ranges::find(problems, result.at("problem").get<std::string>()) != problems.end())
+      add_rows(rows, result, record.at("environment"));
   return rows;
 }
 

@@ -37,5 +37,7 @@ struct SpeedRow {
 
 // Rows of every kernel of Attune in the record, in its order; problems at which none was timed have no row.
 std::vector<SpeedRow> speed_rows(const nlohmann::json& record);
+// Those of these problems alone.
+std::vector<SpeedRow> speed_rows(const nlohmann::json& record, const std::vector<std::string>& problems);
 
 }  // namespace attune::lab

@@ -118,6 +118,9 @@ TEST(Sets, ReducedKeepsTheKeys) {
   EXPECT_EQ(p.seq_k, 2048);
   EXPECT_EQ(p.causal, Causal::bottom_right);
   EXPECT_EQ(reduced(large, 1e15), large);
+  const Problem decoding = parse_problem(reduced("fwd b16 h8/8 q1 k4096 d128 bf16", 0x1p32));
+  EXPECT_LT(decoding.batch * decoding.heads_kv * decoding.seq_k * 256, int64_t{1} << 24) << "few operations, much data";
+  EXPECT_EQ(decoding.seq_k, 4096);
   const Problem one_head = parse_problem(reduced("fwd b1 h6/2 q16384 k16384 d256 bf16 bias=1h1k bhsd", 0x1p28));
   EXPECT_LE(useful_flops(one_head), 0x1p28);
   EXPECT_EQ(one_head.seq_k, 16384);
