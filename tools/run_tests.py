@@ -47,8 +47,8 @@ SANITIZER_OPTIONS = {
 NOT_FOR_SANITIZERS = ("mutants", "ptx", "sm90")
 # The folders that take longest begin, so that no core is idle at the end.
 LONGEST = ["jit", "any", "mutants", "cpu", "lab"]
-# jit compiles the promised kernels, which evidence then finds in the cache: side by side, both would compile them.
-AFTER = {"evidence": "jit"}
+# jit compiles the promised kernels, which others then find in the cache: side by side, each would compile them.
+AFTER = {"evidence": "jit", "lab_report": "jit"}
 # Where a log begins to tell what went wrong.
 COMPLAINT = re.compile(r"error:|FAILED|ERROR: |WARNING: ThreadSanitizer|: Failure$")
 

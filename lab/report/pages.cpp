@@ -166,7 +166,7 @@ constexpr Page pages[] = {
 
 std::vector<FiledRecord> speed_records_in(const std::string& folder) {
   std::vector<FiledRecord> records;
-  for (const std::string& path : jit::matches(folder + "/*.json")) {
+  for (const std::string& path : jit::matches(folder + "/speed-*.json")) {
     json record = load_record(path);
     if (record.at("kind") == "speed") records.push_back({path.substr(path.rfind('/') + 1), std::move(record)});
   }

@@ -71,10 +71,14 @@ def test_a_hanging_program_is_ended_with_its_children(runner, tmp_path, monkeypa
 
 
 def test_the_longest_tests_begin_and_evidence_finds_what_jit_compiled(runner, tmp_path, monkeypatch):
-    begun = []
-    monkeypatch.setattr(runner, "start", lambda step, part, build, folder, *rest: begun.append(folder))
+    jobs = []
+    monkeypatch.setattr(runner, "start", lambda step, *arguments: jobs.append([]) or step(*arguments))
+    monkeypatch.setattr(runner, "gtest", lambda part, build, folder, *rest: jobs[-1].append(folder))
     runner.start_gtests("release", tmp_path, ["api", "evidence", "jit", "lab", "ptx"])
-    assert begun == ["jit", "lab", "api", "ptx", "evidence"]
+    assert jobs == [["jit", "evidence"], ["lab"], ["api"], ["ptx"]]
+    jobs.clear()
+    runner.start_gtests("release", tmp_path, ["evidence"])
+    assert jobs == [["evidence"]]
 
 
 def test_tests_run_while_the_next_part_is_built(runner, tmp_path):
