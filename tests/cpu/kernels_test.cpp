@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/cpu/support.hpp"
+#include "tests/support/budget.hpp"
 
 namespace attune::test {
 namespace {
