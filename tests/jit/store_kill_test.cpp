@@ -117,7 +117,7 @@ TEST(StoreKill, KilledWritersLeaveNoWrongKernel) {
   RecordProperty("seed", std::to_string(seed));
   Writers writers_now(scratch.path);
   std::filesystem::remove_all(scratch / "cache");
-  const int kills = test::small_budget() ? 15 : 50;
+  const int kills = test::small_budget() ? 5 : 50;
   for (int kill_count = 0; kill_count < kills;) {
     writers_now.fill_up();
     std::this_thread::sleep_for(whole_run * (random() % 1000) / 5000);
