@@ -74,8 +74,8 @@ typedef uint32_t attune_features;
 #define ATTUNE_OVERLAP 0x400u
 /* Together with ATTUNE_OVERLAP: K and V are not written by that kernel, and may be read before it has ended. */
 #define ATTUNE_KV_READY 0x800u
-/* f32 on a CPU with AMX: products may take 16 significant bits of q, k, v and the weights instead of 24, and are
- * several times as fast. Elsewhere, and for other types, it changes nothing. */
+/* f32 on a CPU with AMX: products may take 16 significant bits of q, k, v and the weights instead of 24, which is
+ * faster. Elsewhere, and for other types, it changes nothing. */
 #define ATTUNE_F32_HIGH 0x1000u
 
 /* Strides of q, k, v, o and lse, in elements; 0 and negative ones are legal. `batch` is not read for packed sequences.
