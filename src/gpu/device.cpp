@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace attune::gpu {
+namespace {
+
+constexpr int cluster_sizes = static_cast<int>(std::tuple_size_v<decltype(DeviceProperties::clusters)>);
+
+// For questions about launches; compiled by the driver.
+constexpr char empty_kernel[] = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty() { ret; }\n";
+
+}  // namespace
 
 std::string DeviceProperties::arch() const {
   // Architecture-specific instructions (wgmma, setmaxnreg) exist only under the name with an "a".
@@ -16,7 +24,7 @@ const std::vector<DeviceProperties>& typical_devices() {
       {"NVIDIA A100 (typical sm_80)", 8, 0, 108, 163 * kb, 164 * kb, 40 * mb, 80 * gb},
       {"NVIDIA A10 (typical sm_86)", 8, 6, 72, 99 * kb, 100 * kb, 6 * mb, 24 * gb},
       {"NVIDIA L4 (typical sm_89)", 8, 9, 58, 99 * kb, 100 * kb, 48 * mb, 24 * gb},
-      {"NVIDIA H200 (typical sm_90a)", 9, 0, 132, 227 * kb, 228 * kb, 60 * mb, 141 * gb},
+      {"NVIDIA H200 (typical sm_90a)", 9, 0, 132, 227 * kb, 228 * kb, 60 * mb, 141 * gb, {132, 66, 30, 15, 7}},
   };
   return devices;
 }
@@ -62,10 +70,37 @@ Device::Device(const Driver& driver, int index) : driver_(driver) {
   size_t bytes = 0;
   driver_.check(driver_.cuDeviceTotalMem_v2(&bytes, handle_), "cuDeviceTotalMem");
   properties_.memory_bytes = static_cast<int64_t>(bytes);
+  for (int i = 0; i < cluster_sizes && 1 << i <= (properties_.major >= 9 ? largest_portable_cluster : 1); ++i)
+    properties_.clusters[i] = properties_.sm_count >> i;
 }
 
 Device::~Device() {
   if (context_ != nullptr) driver_.cuDevicePrimaryCtxRelease_v2(handle_);
+}
+
+void Device::count_clusters() {
+  if (properties_.major < 9) return;
+  std::call_once(counted_, [&] {
+    const CurrentContext current(driver_, context());
+    const RelaxedCapture relaxed(driver_);
+    CUmodule module = nullptr;
+    if (driver_.cuModuleLoadData(&module, empty_kernel) != CUDA_SUCCESS) return;  // a driver without its PTX compiler
+    CUfunction function = nullptr;
+    const int smem_bytes = properties_.smem_per_block_bytes;
+    if (driver_.cuModuleGetFunction(&function, module, "empty") == CUDA_SUCCESS &&
+        driver_.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes) ==
+            CUDA_SUCCESS &&
+        driver_.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1) == CUDA_SUCCESS)
+      for (int i = 1; i < cluster_sizes; ++i) {
+        CUlaunchAttribute cluster{CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, {}, {}};
+        cluster.value.clusterDim = {1u << i, 1, 1};
+        const CUlaunchConfig config{1u << i, 1, 1, 128, 1, 1, static_cast<unsigned>(smem_bytes), nullptr, &cluster, 1};
+        int count = 0;
+        if (driver_.cuOccupancyMaxActiveClusters(&count, function, &config) == CUDA_SUCCESS)
+          properties_.clusters[i] = count;
+      }
+    driver_.cuModuleUnload(module);
+  });
 }
 
 CUcontext Device::context() {

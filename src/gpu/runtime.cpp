@@ -4,26 +4,6 @@
 #include <climits>
 
 namespace attune::gpu {
-namespace {
-
-// Loading is not allowed while any thread captures in global mode, unless this thread says that it knows.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const Driver& driver) : driver_(driver) {
-    driver_.check(driver_.cuThreadExchangeStreamCaptureMode(&mode_), "cuThreadExchangeStreamCaptureMode");
-  }
-  ~RelaxedCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const Driver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
-constexpr uint32_t largest_portable_cluster = 8;
-
-}  // namespace
 
 Runtime::Runtime() : Runtime(find_driver(), driver_absence(), jit::store_options_from_environment()) {}
 
@@ -34,16 +14,13 @@ Runtime::Runtime(const Driver* driver, std::string absence, jit::StoreOptions op
   if (driver_ == nullptr) return;
   int count = 0;
   driver_->check(driver_->cuDeviceGetCount(&count), "cuDeviceGetCount");
-  for (int i = 0; i < count; ++i) {
-    devices_.push_back(std::make_unique<Device>(*driver_, i));
-    properties_.push_back(devices_.back()->properties());
-  }
+  for (int i = 0; i < count; ++i) devices_.push_back(std::make_unique<Device>(*driver_, i));
   if (count == 0) absence_ = "the CUDA driver sees no GPU";
 }
 
 Runtime::Runtime(std::vector<DeviceProperties> on_paper)
     : Runtime(nullptr, "these devices exist on paper only", jit::store_options_from_environment()) {
-  properties_ = std::move(on_paper);
+  on_paper_ = std::move(on_paper);
 }
 
 Runtime::~Runtime() {
@@ -57,16 +34,21 @@ Runtime::~Runtime() {
   }
 }
 
+void Runtime::require(int index) const {
+  if (index >= 0 && index < device_count()) return;
+  if (device_count() == 0) fail(ATTUNE_NO_DEVICE, "{}", absence_);
+  fail(ATTUNE_NO_DEVICE, "device_index is {}; there are {} GPUs", index, device_count());
+}
+
 const DeviceProperties& Runtime::properties(int index) const {
-  if (index < 0 || index >= device_count()) {
-    if (properties_.empty()) fail(ATTUNE_NO_DEVICE, "{}", absence_);
-    fail(ATTUNE_NO_DEVICE, "device_index is {}; there are {} GPUs", index, device_count());
-  }
-  return properties_[index];
+  require(index);
+  if (devices_.empty()) return on_paper_[index];
+  devices_[index]->count_clusters();
+  return devices_[index]->properties();
 }
 
 Device& Runtime::device(int index) {
-  properties(index);
+  require(index);
   if (devices_.empty()) fail(ATTUNE_NO_DEVICE, "{}", absence_);
   return *devices_[index];
 }
@@ -98,7 +80,7 @@ const LoadedKernel& Runtime::load(const jit::DeviceUnit& unit, int device_index)
           driver_->cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
           "cuFuncSetAttribute(carveout)");
     }
-    if (unit.cluster.x * unit.cluster.y * unit.cluster.z > largest_portable_cluster)
+    if (unit.cluster.x * unit.cluster.y * unit.cluster.z > uint32_t{largest_portable_cluster})
       driver_->check(
           driver_->cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
           "cuFuncSetAttribute(cluster size)");
@@ -125,7 +107,7 @@ bool Runtime::is_capturing(int device_index, void* stream) {
 std::string Runtime::describe() {
   std::string text;
   for (int i = 0; i < device_count(); ++i) {
-    const DeviceProperties& p = properties_[i];
+    const DeviceProperties& p = devices_.empty() ? on_paper_[i] : devices_[i]->properties();
     text +=
         fmt::format("cuda {}: {}, {}, {} SMs, {} KB shared memory per block, {:.0f} MB L2, {:.0f} GB\n", i, p.name,
                     p.arch(), p.sm_count, p.smem_per_block_bytes / 1024, p.l2_bytes / 0x1p20, p.memory_bytes / 0x1p30);

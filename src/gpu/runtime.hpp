@@ -31,7 +31,7 @@ class Runtime {
   ~Runtime();
 
   const std::string& absence() const { return absence_; }  // why there is no GPU; "" if there is one
-  int device_count() const { return static_cast<int>(properties_.size()); }
+  int device_count() const { return static_cast<int>(devices_.empty() ? on_paper_.size() : devices_.size()); }
   // Throws ATTUNE_NO_DEVICE: the device is absent.
   const DeviceProperties& properties(int index) const;
   Device& device(int index);
@@ -54,12 +54,13 @@ class Runtime {
   };
 
   Runtime(const Driver* driver, std::string absence, jit::StoreOptions options);
+  void require(int index) const;  // that there is such a device
 
   const Driver* const driver_;
   std::string absence_;
   jit::Store store_;
   std::vector<std::unique_ptr<Device>> devices_;
-  std::vector<DeviceProperties> properties_;
+  std::vector<DeviceProperties> on_paper_;
 
   std::mutex mutex_;
   std::map<std::tuple<int, jit::Key, uint32_t>, LoadedKernel> loaded_;  // device, cubin, shared memory

@@ -30,6 +30,8 @@ struct State {
   bool take_notes = true;
   int modules = 0, retained = 0, unloaded = 0, loads_in_capture_mode = 0;
   CUresult load_result = CUDA_SUCCESS;
+  int ptx_modules = 0;  // made of PTX, and gone again: not counted above
+  CUresult ptx_result = CUDA_SUCCESS;
   std::set<CUstream> capturing;
   std::atomic<uint64_t> maps = 0;  // encoded so far
 };
@@ -43,6 +45,8 @@ Handle handle(uintptr_t number) {
   return reinterpret_cast<Handle>(number);  // NOLINT(performance-no-int-to-ptr)
 }
 inline CUcontext primary(int device) { return handle<CUcontext>(0x1000 + static_cast<uintptr_t>(device)); }
+inline size_t device_of(CUcontext context) { return reinterpret_cast<uintptr_t>(context) - 0x1000; }
+inline CUmodule ptx_module() { return handle<CUmodule>(0x9999); }
 
 // Everything back to how it was at first, and a driver for it. Functions that no test needs are null.
 inline Driver fresh() {
@@ -52,6 +56,8 @@ inline Driver fresh() {
   state.take_notes = true;
   state.modules = state.retained = state.unloaded = state.loads_in_capture_mode = 0;
   state.load_result = CUDA_SUCCESS;
+  state.ptx_modules = 0;
+  state.ptx_result = CUDA_SUCCESS;
   state.capturing.clear();
   state.maps = 0;
   contexts.clear();
@@ -110,17 +116,31 @@ inline Driver fresh() {
   d.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* new_mode) {
     return std::swap(mode, *new_mode), CUDA_SUCCESS;
   };
-  d.cuModuleLoadData = [](CUmodule* module, const void*) {
+  d.cuModuleLoadData = [](CUmodule* module, const void* image) {
     const std::lock_guard lock(state.mutex);
     if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) ++state.loads_in_capture_mode;
+    if (std::memcmp(image, ".version", 8) == 0) {
+      *module = ptx_module();
+      if (state.ptx_result == CUDA_SUCCESS) ++state.ptx_modules;
+      return state.ptx_result;
+    }
     *module = handle<CUmodule>(static_cast<uintptr_t>(++state.modules));
     return state.load_result;
   };
-  d.cuModuleUnload = [](CUmodule) { return ++state.unloaded, CUDA_SUCCESS; };
+  d.cuModuleUnload = [](CUmodule module) {
+    if (module != ptx_module()) ++state.unloaded;
+    return CUDA_SUCCESS;
+  };
   d.cuModuleGetFunction = [](CUfunction* function, CUmodule module, const char*) {
     return *function = handle<CUfunction>(reinterpret_cast<uintptr_t>(module)), CUDA_SUCCESS;
   };
   d.cuFuncSetAttribute = [](CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; };
+  d.cuOccupancyMaxActiveClusters = [](int* clusters, CUfunction, const CUlaunchConfig* config) {
+    const DeviceProperties& p = state.devices[device_of(contexts.back())];
+    const bool alone_on_sm = static_cast<int>(config->sharedMemBytes) > p.smem_per_sm_bytes / 2;
+    *clusters = p.clusters_of(static_cast<int>(config->attrs[0].value.clusterDim.x)) * (alone_on_sm ? 1 : 2);
+    return CUDA_SUCCESS;
+  };
   d.cuStreamIsCapturing = [](CUstream stream, CUstreamCaptureStatus* status) {
     *status = state.capturing.contains(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     // As the real one answers for the legacy stream while another one captures.

@@ -220,6 +220,36 @@ TEST_F(FakeGpu, TwoDevicesLoadEachTheirOwn) {
   EXPECT_EQ(fake::state.retained, 0);
 }
 
+TEST_F(FakeGpu, ClustersAreCountedOnceAndWhereTheyExist) {
+  DeviceProperties cut_down = typical_device("sm_90a");
+  cut_down.clusters = {78, 39, 18, 8, 0};
+  fake::state.devices = {typical_device("sm_90a"), cut_down, typical_device("sm_80")};
+  const CUcontext others = fake::handle<CUcontext>(0x5555);
+  fake::contexts = {others};
+  {
+    Runtime runtime(driver, options);
+    EXPECT_EQ(fake::state.retained, 0) << "a device nobody asks about gets no context";
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] { EXPECT_EQ(runtime.properties(0).clusters, (std::array{132, 66, 30, 15, 7})); });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(fake::state.ptx_modules, 1);
+    EXPECT_EQ(runtime.properties(1).clusters_of(16), 0);
+    EXPECT_EQ(runtime.properties(1).clusters_of(8), 8);
+    EXPECT_EQ(fake::state.retained, 2);
+    EXPECT_EQ(runtime.properties(2).clusters, (std::array{108, 0, 0, 0, 0}));
+    EXPECT_EQ(fake::state.retained, 2) << "there are no clusters to count before sm_90";
+    EXPECT_EQ(fake::state.ptx_modules, 2);
+    EXPECT_EQ(fake::state.loads_in_capture_mode, 0);
+  }
+  EXPECT_EQ(fake::contexts, std::vector{others});
+}
+
+TEST_F(FakeGpu, WithoutACountThereArePortableClustersOnly) {
+  fake::state.ptx_result = 221;  // the driver's PTX compiler is not installed
+  EXPECT_EQ(Runtime(driver, options).properties(0).clusters, (std::array{132, 66, 33, 16, 0}));
+}
+
 TEST_F(FakeGpu, ManyThreadsLoadOnce) {
   Context& shared = context();
   std::vector<std::thread> threads;
