@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "dispatch/kernel.hpp"
+#include "dispatch/context.hpp"
+#include "dispatch/select.hpp"
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 struct BenchOptions {
   ProblemArguments problems;
-  std::vector<std::string> kernels, against, plugins;
+  std::vector<std::string> kernels, configurations, against, plugins;
   PeerOptions peers;
   std::string backend;
   Protocol protocol;
@@ -26,17 +27,36 @@ struct BenchOptions {
   bool json = false;
 };
 
-std::vector<Entrant> entrants_of(const BenchOptions& options) {
+// The kernel once for each configuration it has for the problem, the one it would choose first.
+std::vector<Entrant> in_every_configuration(const std::string& name, const std::string& text, DeviceKind device_kind) {
+  const Context context(attune_options{});
+  Problem problem = parse_problem(text);
+  problem.device_kind = device_kind;
+  const Selection selection = select(problem, context, name);
+  if (selection.chosen == nullptr) fail(ATTUNE_UNSUPPORTED, "{}: {}", text, selection.why);
   std::vector<Entrant> entrants;
-  for (const std::string& kernel : options.kernels) {
-    if (find_kernel(kernel) == nullptr)
-      fail(ATTUNE_INVALID_ARGUMENT, "there is no kernel '{}'; `attune info` lists them", kernel);
-    entrants.push_back({kernel, kernel, "", ""});
-  }
-  if (entrants.empty()) entrants.push_back({"attune", "", "", ""});
-  for (const std::string& path : options.against) entrants.push_back({path, "", path, ""});
-  for (const std::string& path : options.plugins) entrants.push_back({path, "", "", path});
+  for (const Configuration& c : selection.chosen->configurations(problem, context))
+    entrants.push_back({fmt::format("{} {}", name, c.text), name, "", "", c.text});
+  if (entrants.empty()) entrants.push_back({name, name, "", "", ""});
   return entrants;
+}
+
+std::vector<Entrant> entrants_of(const BenchOptions& options, const std::string& problem, DeviceKind device_kind) {
+  std::vector<Entrant> entrants;
+  for (const std::string& kernel : options.kernels) entrants.push_back({kernel, kernel, "", "", ""});
+  for (const std::string& kernel : options.configurations)
+    for (Entrant& entrant : in_every_configuration(kernel, problem, device_kind))
+      entrants.push_back(std::move(entrant));
+  if (entrants.empty()) entrants.push_back({"attune", "", "", "", ""});
+  for (const std::string& path : options.against) entrants.push_back({path, "", path, "", ""});
+  for (const std::string& path : options.plugins) entrants.push_back({path, "", "", path, ""});
+  return entrants;
+}
+
+void require_kernels(const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (find_kernel(name) == nullptr)
+      fail(ATTUNE_INVALID_ARGUMENT, "there is no kernel '{}'; `attune info` lists them", name);
 }
 
 std::vector<std::string> problems_of(const BenchOptions& options) {
@@ -52,6 +72,7 @@ PeerBench peer_bench_of(const BenchOptions& options) {
   refuse(!options.against.empty(), "--against", "their host loads one libattune.so; compare two without --peers");
   refuse(!options.plugins.empty(), "--plugin", "their host is Python; measure a plug-in without --peers");
   refuse(options.backend == "cpu", "--backend cpu", "they run on a GPU");
+  refuse(!options.configurations.empty(), "--configurations", "their host calls kernels as users do");
   return {options.peers, problems_of(options), options.kernels, options.protocol, options.json};
 }
 
@@ -100,11 +121,14 @@ class BenchCommand {
         timekeeper_(backends_.front(), threads_, options.protocol, options.seed, true) {}
 
   int run() {
-    const std::vector<Entrant> entrants = entrants_of(options_);
+    const DeviceKind device_kind = backends_.front().executor->device_kind();
+    require_kernels(options_.kernels);
+    require_kernels(options_.configurations);
     const std::vector<std::string> problems = problems_of(options_);
     ProgressLine progress;
     for (const std::string& problem : problems) {
       progress.say(fmt::format("checking {}", problem));
+      const std::vector<Entrant> entrants = entrants_of(options_, problem, device_kind);
       const TimedProblem timed = timekeeper_.time(problem, entrants, [&](const Progress& p) {
         progress.say(
             fmt::format("{}, {}, round {} of {}", problem, p.contender, p.round + 1, options_.protocol.rounds));
@@ -141,7 +165,8 @@ class BenchCommand {
       ratio = fmt::format("{:.3f} [{:.3f}, {:.3f}]", v.estimate, v.interval.lower, v.interval.upper);
       verdict = stats::name_of(v.outcome);
     }
-    table_.add({timed.problem, entrant.kernel.empty() ? entrant.name : entrant.kernel,
+    const bool named_by_kernel = !entrant.kernel.empty() && entrant.config.empty();
+    table_.add({timed.problem, named_by_kernel ? entrant.kernel : entrant.name,
                 duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper),
                 fmt::format("{:.0f}", flops_per_second / 1e9), share_text(entrant.bound, entrant.summary.seconds),
                 ratio, verdict});
@@ -179,6 +204,7 @@ void add_bench(CLI::App& app, int& status) {
   };
   add_backend_option(*command, options->backend);
   list("--kernel", options->kernels, "a kernel by name; the first one is what others are compared with");
+  list("--configurations", options->configurations, "a kernel by name, in every configuration it has for the problem");
   list("--against", options->against, "another libattune.so, in the same rounds");
   list("--plugin", options->plugins, "a shared library with attune_contender(), in the same rounds");
   options->peers.add_to(*command);

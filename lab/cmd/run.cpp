@@ -52,9 +52,9 @@ class RunCommand {
  private:
   // Beside the library's own choice the three-step form, where the backend has one.
   std::vector<Entrant> entrants() const {
-    std::vector<Entrant> entrants{{"attune", "", "", ""}};
+    std::vector<Entrant> entrants{{"attune", "", "", "", ""}};
     for (const std::string& kernel : backends_.front().executor->kernels())
-      if (kernel.ends_with("/unfused")) entrants.push_back({"unfused", kernel, "", ""});
+      if (kernel.ends_with("/unfused")) entrants.push_back({"unfused", kernel, "", "", ""});
     return entrants;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "lab/check/cuda_backend.hpp"
 #include "lab/measure/callee.hpp"
 #include "lab/measure/ceilings.hpp"
 
@@ -30,14 +31,20 @@ Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protoco
 
 Timekeeper::~Timekeeper() = default;
 
-Outcome Timekeeper::check(const std::string& problem, const std::string& kernel) {
+std::vector<Outcome> Timekeeper::check(const std::string& problem, const std::vector<Entrant>& entrants) {
   RowPolicy rows = backend_.rows;
   if (!gpu_) rows.all_rows_flops = std::min(rows.all_rows_flops, check_all_rows_flops);
   Case c;
   c.problem = problem;
-  c.kernel = kernel;
   c.seed = seed_;
-  return Checker(*backend_.executor, *backend_.reference, threads_, rows).check(c);
+  std::vector<std::unique_ptr<Executor>> configured;
+  std::vector<Contestant> contestants;
+  for (const Entrant& entrant : entrants) {
+    if (!entrant.own()) continue;
+    if (!entrant.config.empty()) configured.push_back(make_cuda_executor(0, entrant.config));
+    contestants.push_back({entrant.config.empty() ? backend_.executor.get() : configured.back().get(), entrant.kernel});
+  }
+  return Checker(*backend_.executor, *backend_.reference, threads_, rows).check(c, contestants);
 }
 
 std::unique_ptr<Contender> Timekeeper::contender(const Entrant& entrant, const std::string& kernel,
@@ -45,6 +52,7 @@ std::unique_ptr<Contender> Timekeeper::contender(const Entrant& entrant, const s
   const attune_forward_desc desc = desc_from(inputs->problem());
   const auto callee = [&] {
     if (!entrant.plugin.empty()) return plugin_callee(entrant.plugin, desc);
+    if (!entrant.config.empty()) return configured_callee(entrant.name, kernel, entrant.config, inputs->problem());
     const Library library = entrant.library.empty() ? Library::own() : Library::open(entrant.library);
     return library_callee(entrant.name, library, desc, kernel);
   };
@@ -60,12 +68,15 @@ TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entr
   result.problem = problem;
   result.flops = useful_flops(parsed);
 
+  const std::vector<Outcome> checks = check(problem, entrants);
   std::vector<TimedEntrant> timed;
+  size_t checked = 0;
   for (const Entrant& entrant : entrants) {
     TimedEntrant& next = timed.emplace_back();
     next.name = entrant.name;
-    if (!entrant.library.empty() || !entrant.plugin.empty()) continue;
-    next.check = check(problem, entrant.kernel);
+    next.config = entrant.config;
+    if (!entrant.own()) continue;
+    next.check = checks[checked++];
     if (!next.check.unsupported.empty()) fail(ATTUNE_UNSUPPORTED, "{}: {}", problem, next.check.unsupported);
     next.kernel = next.check.of.kernel;
     if (!next.check.ok()) {

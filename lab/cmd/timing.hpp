@@ -20,10 +20,14 @@ struct Entrant {
   std::string kernel;   // "": the library's own choice
   std::string library;  // path of another libattune.so, or ""
   std::string plugin;   // path of a plug-in, or ""
+  std::string config;   // of the kernel's configurations, or "": its own choice
+
+  bool own() const { return library.empty() && plugin.empty(); }
 };
 
 struct TimedEntrant {
   std::string name;
+  std::string config;  // that was asked for
   std::string kernel;  // that ran; "" for another library or a plug-in
   Outcome check;       // of this library's kernels; others are timed as they come
   Summary summary;
@@ -54,7 +58,8 @@ class Timekeeper {
   bool on_gpu() const { return gpu_ != nullptr; }
 
  private:
-  Outcome check(const std::string& problem, const std::string& kernel);
+  // Of those that are kernels of this library, in their order.
+  std::vector<Outcome> check(const std::string& problem, const std::vector<Entrant>& entrants);
   std::unique_ptr<Contender> contender(const Entrant& entrant, const std::string& kernel,
                                        const std::shared_ptr<InputSource>& inputs);
 

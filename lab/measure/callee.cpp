@@ -7,6 +7,8 @@
 
 #include "attune/attune_contender.h"
 #include "core/error.hpp"
+#include "dispatch/context.hpp"
+#include "gpu/kernel.hpp"
 
 namespace attune::lab {
 namespace {
@@ -113,6 +115,22 @@ class PluginCallee final : public Callee {
   void* instance_ = nullptr;
 };
 
+class ConfiguredCallee final : public Callee {
+ public:
+  ConfiguredCallee(std::string name, const gpu::GpuKernel& kernel, const std::string& config, const Problem& problem)
+      : name_(std::move(name)), context_(attune_options{}), plan_(kernel.plan_with(problem, context_, config)) {}
+
+  std::string_view name() const override { return name_; }
+  uint64_t workspace_bytes() const override { return plan_->workspace_bytes(); }
+  void run(const attune_forward_args& args, void* stream) override { plan_->run(args, stream); }
+  Facts facts() const override { return {{"explain", plan_->describe()}, {"library", "own"}}; }
+
+ private:
+  std::string name_;
+  Context context_;
+  std::unique_ptr<const Plan> plan_;
+};
+
 }  // namespace
 
 Library Library::own() {
@@ -143,6 +161,11 @@ std::unique_ptr<Callee> library_callee(std::string name, const Library& library,
 
 std::unique_ptr<Callee> plugin_callee(const std::string& path, const attune_forward_desc& desc) {
   return std::make_unique<PluginCallee>(path, desc);
+}
+
+std::unique_ptr<Callee> configured_callee(std::string name, const std::string& kernel, const std::string& config,
+                                          const Problem& problem) {
+  return std::make_unique<ConfiguredCallee>(std::move(name), gpu::find_gpu_kernel(kernel), config, problem);
 }
 
 }  // namespace attune::lab

@@ -1,11 +1,13 @@
 // Something that can compute a forward problem and so can be measured: this library, another build of it, or a plug-in.
-// All are reached through C functions, so that what is timed is what a user calls.
+// These are reached through C functions, so that what is timed is what a user calls. The fourth is for sweeps: a kernel
+// of this library in a configuration that it would not choose by itself.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "attune/attune.h"
+#include "core/problem.hpp"
 #include "lab/measure/contender.hpp"
 
 namespace attune::lab {
@@ -44,5 +46,9 @@ std::unique_ptr<Callee> library_callee(std::string name, const Library& library,
 
 // A shared library that exports attune_contender() (attune/attune_contender.h). Its name is the plug-in's own.
 std::unique_ptr<Callee> plugin_callee(const std::string& path, const attune_forward_desc& desc);
+
+// `config`: one of those that the GPU kernel `kernel` has for the problem.
+std::unique_ptr<Callee> configured_callee(std::string name, const std::string& kernel, const std::string& config,
+                                          const Problem& problem);
 
 }  // namespace attune::lab

@@ -1,4 +1,5 @@
 // How calls behave on a real card, through the C interface: captures, streams, threads, huge strides.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -8,6 +9,7 @@
 #include "gpu/kernel.hpp"
 #include "gpu/runtime.hpp"
 #include "lab/check/device_memory.hpp"
+#include "lab/measure/callee.hpp"
 #include "tests/support/card.hpp"
 
 namespace attune::gpu {
@@ -140,6 +142,22 @@ TEST_F(CardCalls, OffsetsBeyondThirtyTwoBits) {
           << "kernel '" << kernel << "', batch entry " << b;
     }
     attune_destroy(own);
+  }
+}
+
+// What a sweep times is the configuration it names.
+TEST_F(CardCalls, ConfiguredCalleesRunTheConfiguration) {
+  Runtime runtime;
+  CardCall call(*driver, "fwd b1 h2/2 q64 k64 d64 f16", 5);
+  const std::vector<std::byte> before = call.result();
+  for (const std::string& config : find_gpu_kernel("any/fwd").space(call.problem, runtime.properties(0))) {
+    const auto callee = lab::configured_callee("sweep", "any/fwd", config, call.problem);
+    call.use_workspace(*driver, callee->workspace_bytes());
+    EXPECT_THAT(callee->facts().at("explain"), testing::HasSubstr("config: " + config + "\n"));
+    driver->check(driver->cuMemcpyHtoD_v2(call.o.address(), before.data(), before.size()), "cuMemcpyHtoD");
+    callee->run(call.args, nullptr);
+    driver->check(driver->cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+    EXPECT_NE(call.result(), before) << config;
   }
 }
 

@@ -52,6 +52,8 @@ TEST(Command, BadInputIs2) {
                                 "explain",
                                 "explain 'fwd'",
                                 "bench --kernel no/such",
+                                "bench --configurations no/such",
+                                "bench --peers cudnn --configurations sm90/fwd",
                                 "bench --mode warm",
                                 "bench --peers cudnn --against old.so",
                                 "bench --peers cudnn --plugin p.so",
