@@ -36,19 +36,25 @@ constexpr Candidate candidates[] = {
     {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 2.7, 0.71, 2},
     {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4}, 3.8, 0.69},
     {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8}, 4.0, 0.69},
+    {64, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16}, 4.3, 0.46, 2},
+    {64, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 8, .cluster = 16}, 4.2, 0.46},
     {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 3.35, 0.86},
     {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1}, 2.95, 0.58, 2},
     {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 3.05, 0.58, 2},
     {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4}, 4.2, 0.86},
     {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8}, 4.4, 0.86},
+    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16}, 4.6, 0.58},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 16}, 4.6, 0.86},
 };
 
 static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[1].config>) ==
               shared_bytes(Variant{.dim = 64}, candidates[1].config));
 static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[4].config>) ==
               shared_bytes(Variant{.dim = 64}, candidates[4].config));
-static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, candidates[12].config>) ==
-              shared_bytes(Variant{.dim = 128}, candidates[12].config));
+static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[8].config>) ==
+              shared_bytes(Variant{.dim = 64}, candidates[8].config));
+static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, candidates[14].config>) ==
+              shared_bytes(Variant{.dim = 128}, candidates[14].config));
 
 Variant variant_of(const Problem& problem) {
   return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none,
@@ -106,6 +112,7 @@ int64_t blocks_of(const Problem& problem, const Config& config, const Layout& la
 
 bool takes(const Problem& problem, const Config& config, const gpu::DeviceProperties& device) {
   if (!legal(variant_of(problem), config, device.smem_per_block_bytes)) return false;
+  if (device.clusters_of(config.cluster) == 0) return false;
   const Layout layout(problem, config);
   if (config.paired && problem.causal == Causal::none) return false;
   return config.stages > 1 ||
@@ -118,14 +125,14 @@ double rounds_of(const Problem& problem, const Config& config, const Layout& lay
   return static_cast<double>(ceil_div<int64_t>(blocks, int64_t{config.key_groups} * config.cluster));
 }
 
-// CTAs run in waves, the longest tiles in the first. Two on an SM take turns at what one leaves idle.
+// Clusters run in waves, the longest tiles in the first. Two CTAs on an SM take turns at what one leaves idle.
 double predicted_waves_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
   constexpr double slower_beside_another = 1.4;
   const Config& config = candidate.config;
   const Layout layout(problem, config);
   const int64_t tiles = layout.tiles_m * layout.packs;
-  const int64_t per_wave = std::max<int64_t>(int64_t{candidate.ctas_per_sm} * device.sm_count / config.cluster, 1);
-  const bool crowded = candidate.ctas_per_sm > 1 && tiles * config.cluster > device.sm_count;
+  const int64_t per_wave = int64_t{candidate.ctas_per_sm} * device.clusters_of(config.cluster);
+  const bool crowded = candidate.ctas_per_sm > 1 && tiles > device.clusters_of(config.cluster);
   double us = 0;
   for (int64_t first = 0; first < tiles; first += per_wave)
     us += candidate.tile_us +

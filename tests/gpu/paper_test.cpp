@@ -51,6 +51,35 @@ TEST_F(OnPaper, ConfigurationsAreBestFirst) {
   }
 }
 
+// A cluster lies in one part of a GPU, and parts differ: how many run at a time is known of the card, not computed.
+TEST_F(OnPaper, ClustersAreOfferedWhereTheyFit) {
+  const GpuKernel& kernel = find_gpu_kernel("sm90/fwd_small");
+  const auto with_cluster = [&](const std::string& text, const DeviceProperties& device, int blocks) {
+    std::vector<Configuration> list = kernel.configurations_on(on_gpu(text), device);
+    std::erase_if(list, [&](const Configuration& c) {
+      return c.text.find(fmt::format(".cluster = {},", blocks)) == c.text.npos;
+    });
+    return list;
+  };
+  DeviceProperties without = h200;
+  without.clusters[4] = 0;
+  for (const char* head : {"d64 f16", "d128 bf16 causal-br"}) {
+    const auto text = [&](int tiles) { return fmt::format("fwd b1 h{0}/{0} q64 k8192 {1}", tiles, head); };
+    const std::vector<Configuration> offered = with_cluster(text(4), h200, 16);
+    ASSERT_FALSE(offered.empty()) << head;
+    EXPECT_TRUE(with_cluster(text(4), without, 16).empty()) << head;
+    EXPECT_THROW(kernel.recipe(on_gpu(text(4)), without, offered[0].text), Error) << head;
+    EXPECT_FALSE(with_cluster(text(4), without, 8).empty()) << head;
+    EXPECT_EQ(kernel.recipe(on_gpu(text(4)), h200, offered[0].text).steps.at(0).grid, (jit::Dim3{16, 4, 1})) << head;
+    // One more tile than there is room for doubles the time, whatever the number of multiprocessors.
+    for (const auto& [blocks, room] : {std::pair(4, 30), std::pair(8, 15)}) {
+      const auto fits = with_cluster(text(room), h200, blocks), too_many = with_cluster(text(room + 1), h200, blocks);
+      ASSERT_EQ(fits.size(), 1u);
+      EXPECT_DOUBLE_EQ(too_many.at(0).predicted_seconds, 2 * fits[0].predicted_seconds) << blocks;
+    }
+  }
+}
+
 TEST_F(OnPaper, ExplanationsListThem) {
   const Problem problem = on_gpu("fwd b1 h8/8 q512 k512 d64 f16");
   const Selection selection = select(problem, context, "");

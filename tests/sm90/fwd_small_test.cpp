@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -27,16 +28,17 @@ using lab::Tensors;
 
 constexpr const char* kernel_name = "sm90/fwd_small";
 
-// From a single key on: fewer blocks of 64 keys than there are parts, just as many, and one more.
-constexpr const char* lengths[] = {"b1 h2/1 q1 k1",     "b1 h2/2 q5 k63",   "b1 h4/2 q64 k64",  "b2 h2/2 q64 k65",
-                                   "b1 h2/2 q70 k129",  "b1 h2/2 q64 k192", "b1 h2/1 q64 k256", "b1 h2/2 q130 k257",
-                                   "b1 h1/1 q200 k513", "b1 h2/2 q64 k1025"};
+// From a single key on: fewer blocks of 64 keys than there are parts, just as many, and one more, for 1 to 32 parts.
+constexpr const char* lengths[] = {"b1 h2/1 q1 k1",     "b1 h2/2 q5 k63",   "b1 h4/2 q64 k64",   "b2 h2/2 q64 k65",
+                                   "b1 h2/2 q70 k129",  "b1 h2/2 q64 k192", "b1 h2/1 q64 k256",  "b1 h2/2 q130 k257",
+                                   "b1 h1/1 q200 k513", "b1 h1/1 q64 k960", "b1 h2/2 q64 k1025", "b1 h4/1 q16 k2048",
+                                   "b1 h1/1 q64 k2049"};
 // Rows that see nothing, tiles that see nothing, keys that no row sees, parts behind the diagonal.
-constexpr const char* causal_lengths[] = {"b1 h2/1 q512 k64 causal-br",  "b1 h2/2 q300 k1 causal-br",
-                                          "b1 h2/2 q257 k129 causal-br", "b1 h2/2 q64 k1024 causal-br",
-                                          "b1 h4/1 q1 k700 causal-br",   "b2 h2/2 q300 k300 causal-br",
-                                          "b1 h2/2 q64 k1024 causal-tl", "b1 h2/2 q1000 k64 causal-tl",
-                                          "b1 h2/2 q100 k500 causal-tl", "b1 h2/2 q500 k333 causal-tl"};
+constexpr const char* causal_lengths[] = {
+    "b1 h2/1 q512 k64 causal-br",  "b1 h2/2 q300 k1 causal-br",   "b1 h2/2 q257 k129 causal-br",
+    "b1 h2/2 q64 k1024 causal-br", "b1 h4/1 q1 k700 causal-br",   "b2 h2/2 q300 k300 causal-br",
+    "b1 h1/1 q90 k2100 causal-br", "b1 h8/1 q40 k1000 causal-br", "b1 h2/2 q64 k1024 causal-tl",
+    "b1 h2/2 q1000 k64 causal-tl", "b1 h2/2 q100 k500 causal-tl", "b1 h2/2 q500 k333 causal-tl"};
 
 class HopperSmall : public test::CardTest {
  protected:
@@ -53,6 +55,12 @@ class HopperSmall : public test::CardTest {
     Problem problem = parse_problem(text);
     problem.device_kind = DeviceKind::cuda;
     return gpu::find_gpu_kernel(kernel_name).space(problem, runtime->properties(0));
+  }
+
+  bool checked_cluster_of(int blocks) const {
+    return std::ranges::any_of(checked, [&](const std::string& config) {
+      return config.find(fmt::format(".cluster = {},", blocks)) != config.npos;
+    });
   }
 
   lab::Executor& executor_of(const std::string& config) {
@@ -97,6 +105,8 @@ TEST_F(HopperSmall, PartsAreJoinedAtEveryLength) {
   for (const char* head : {"d64 f16", "d128 bf16"})
     for (const std::string& config : configs_of(fmt::format("fwd {} {}", lengths[0], head)))
       EXPECT_TRUE(checked.contains(config)) << config;
+  for (const int blocks : {1, 2, 4, 8, 16})
+    EXPECT_EQ(checked_cluster_of(blocks), runtime->properties(0).clusters_of(blocks) > 0) << "cluster of " << blocks;
 }
 
 TEST_F(HopperSmall, MaskedPartsCountForNothing) {
@@ -107,11 +117,12 @@ TEST_F(HopperSmall, MaskedPartsCountForNothing) {
 
 // In turn each block of 64 keys holds all the weight of most rows, whichever group or CTA has it.
 TEST_F(HopperSmall, EveryPartMayOutweighTheOthers) {
-  constexpr int64_t block = 64, keys = 640;
-  for (const char* text : {"fwd b1 h1/1 q100 k640 d64 f16", "fwd b1 h1/1 q100 k640 d128 bf16",
-                           "fwd b1 h1/1 q640 k640 d64 bf16 causal-br"}) {
+  constexpr int64_t block = 64;
+  for (const char* text :
+       {"fwd b1 h1/1 q100 k640 d64 f16", "fwd b1 h1/1 q100 k640 d128 bf16", "fwd b1 h1/1 q640 k640 d64 bf16 causal-br",
+        "fwd b1 h1/1 q64 k1024 d64 f16", "fwd b1 h1/1 q64 k2048 d128 bf16"}) {
     const Problem problem = parse_problem(text);
-    for (int64_t first = 0; first < keys; first += block) {
+    for (int64_t first = 0; first < problem.seq_k; first += block) {
       Tensors tensors = make_inputs(problem, InputKind::normal, 11, Storage::dense, threads);
       for (int64_t key = first; key < first + block; ++key)
         for (int64_t d = 0; d < problem.dim_qk; ++d) {

@@ -61,7 +61,8 @@ class OtherWork {
 struct Repeated {
   const char* kernel;
   const char* problem;
-  size_t config;  // index into space(), which has the best first
+  size_t config;            // index into space(), which has the best first
+  const char* having = "";  // counting only configurations with this
 };
 constexpr Repeated repeated[] = {
     {"sm90/fwd", "fwd b1 h16/16 q1024 k1024 d64 f16", 0},
@@ -76,6 +77,9 @@ constexpr Repeated repeated[] = {
     {"sm90/fwd_small", "fwd b1 h8/2 q512 k700 d64 bf16 causal-br", 1},
     {"sm90/fwd_small", "fwd b1 h8/2 q512 k700 d64 bf16 causal-br", 2},
     {"sm90/fwd_small", "fwd b1 h16/16 q512 k512 d128 bf16 causal-br", 0},
+    {"sm90/fwd_small", "fwd b1 h4/4 q64 k3000 d64 f16", 0, ".cluster = 8,"},
+    {"sm90/fwd_small", "fwd b1 h4/4 q64 k3000 d64 f16", 0, ".cluster = 16,"},
+    {"sm90/fwd_small", "fwd b1 h32/4 q16 k2000 d128 bf16 causal-br", 0, ".cluster = 16,"},
 };
 
 class HopperRepeats : public test::CardTest {
@@ -87,7 +91,10 @@ class HopperRepeats : public test::CardTest {
     CardCall call(*driver, which.problem, 7);
     const gpu::GpuKernel& kernel = gpu::find_gpu_kernel(which.kernel);
     const gpu::DeviceProperties& device = own.gpu().properties(0);
-    const std::vector<std::string> configs = kernel.space(call.problem, device);
+    std::vector<std::string> configs = kernel.space(call.problem, device);
+    std::erase_if(configs, [&](const std::string& text) { return text.find(which.having) == text.npos; });
+    if (configs.empty() && device.clusters_of(16) == 0) return;
+    ASSERT_FALSE(configs.empty()) << which.problem << " with " << which.having;
     const auto plan = kernel.plan_with(call.problem, own, configs.at(which.config % configs.size()));
     ASSERT_EQ(plan->workspace_bytes(), 0u);
 
