@@ -1,15 +1,16 @@
-"""The way of every call from tensors to attune_forward. Once a signature is known, nothing here but a look-up, the
-outputs, and one call into the library: this is what a call costs the CPU."""
+"""The way of every call from tensors to attune_forward. Once a call is like an earlier one, nothing here but a
+look-up and a check for that, the outputs, and one call into the library: this is what a call costs the CPU."""
 
 from __future__ import annotations
 
 import struct
+from typing import Callable
 
 import torch
 
 from attune import c_api
 from attune.c_api import Unsupported
-from attune.describe import Described, Packed, describe, library
+from attune.describe import Packed, describe, library
 
 # attune_forward_args, and its beginning up to the output: the library takes the fields after it to be 0.
 _pack_args = struct.Struct("@2I14Q").pack
@@ -17,62 +18,75 @@ _ARGS_BYTES = struct.calcsize("@2I14Q")
 _pack_plain_args = struct.Struct("@2I4Q").pack
 _PLAIN_ARGS_BYTES = struct.calcsize("@2I4Q")
 _MOST_SIGNATURES = 1 << 14  # then all are forgotten: growing sequences make a new one with every call
+_MOST_RECENT = 4  # with the same options: of layers that take turns
 
-_known: dict[tuple, Described] = {}  # by options and inputs
-_latest: dict[tuple, tuple[tuple, Described]] = {}  # the inputs seen last and what is known of them, by options
+_Check = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], bool]  # whether q, k and v are like those seen before
+# The fields of Described: a plain tuple is taken apart in half the time.
+_known: dict[tuple, tuple] = {}  # by signature: options and inputs
+_recent: dict[tuple, tuple[tuple[_Check, tuple], ...]] = {}  # by options, the last one first
 
 _Tensor = torch.Tensor
-_assert_size_stride = getattr(torch._C._dynamo.guards, "assert_size_stride", None)
+_TensorGuards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
+_is_grad_enabled = torch.is_grad_enabled
 
-
-def is_plain_eager(q, k, v) -> bool:
-    """Whether nobody but the caller wants to see the call: otherwise it goes through the operator, which subclasses of
-    Tensor, dispatch modes, torch.func and torch.jit.trace can intercept."""
-    return (
-        type(q) is type(k) is type(v) is _Tensor
-        and not _dispatch_modes()
-        and _transform() is None
-        and _tracing() is None
-    )
+WATCHED = object()  # what run() returns instead of a result
 
 
 def run(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, packed=None, grouped_heads=True,
+    return_lse=False, out=None, packed=None, grouped_heads=True, eager=False,
 ):  # fmt: skip
-    """The output; with return_lse, (output, log-sum-exp)."""
+    """The output; with return_lse, (output, log-sum-exp).
+
+    eager: the call comes from the user and not from torch. Then gradients are refused; and if somebody else wants to
+    see it, nothing is done and the result is WATCHED: the call has to go through the operator, which subclasses of
+    Tensor, dispatch modes, torch.func and torch.jit.trace can intercept."""
+    if eager:
+        if not type(q) is type(k) is type(v) is _Tensor or _dispatch_modes():
+            return WATCHED
+        if q.is_nested or k.is_nested or v.is_nested:  # the check below can end the process when it asks for strides
+            refuse_nested(q, k, v)
     others = None
     if not (sink is None and bias is None and mask is None and out is None and packed is None):
         others = (_signature(sink), _signature(bias), _signature(mask), _signature(out), _packed_signature(packed))
-    options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, others)
-    addresses = q.data_ptr(), k.data_ptr(), v.data_ptr()
-    inputs, known = _latest.get(options, _NONE)
-    if known is None or 0 in addresses or not _are_like(q, k, v, inputs):
-        inputs = (_signature(q), _signature(k), _signature(v))
-        known = _known.get((options, inputs))
+        if eager:
+            refuse_gradients(sink, bias)
+    options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, eager, others)
+    for is_like, fields in _recent.get(options, ()):
+        if is_like(q, k, v):
+            known = fields
+            break
+    else:
+        if eager:
+            if _transform() is not None or _tracing() is not None:
+                return WATCHED
+            refuse_gradients(q, k, v)
+        signature = (options, _signature(q), _signature(k), _signature(v))
+        known = _known.get(signature)
         if known is None:
-            known = describe(
+            known = tuple(describe(
                 q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed,
                 grouped_heads,
-            )  # fmt: skip
-        _remember(options, inputs, known)
+            ))  # fmt: skip
+            _remember(signature, known)
+        _remember_recent(options, known, _check_for(q, k, v, eager))
 
     desc, empty_strided, out_shape, out_strides, dtype, lse_shape, lse_strides, workspace_bytes, cuda_index = known
     if out is None:
         out = empty_strided(out_shape, out_strides, dtype)
     lse = workspace = None
     if others is None and lse_shape is None and not workspace_bytes:
-        args = _pack_plain_args(_PLAIN_ARGS_BYTES, 0, *addresses, out.data_ptr())
+        args = _pack_plain_args(_PLAIN_ARGS_BYTES, 0, q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr())
     else:
         if lse_shape is not None:
             lse = empty_strided(lse_shape, lse_strides, torch.float32)
         if workspace_bytes:
             workspace = empty_strided((workspace_bytes + c_api.WORKSPACE_ALIGNMENT,), (1,), torch.uint8)
-        args = _all_args(addresses, out, lse, sink, bias, mask, packed, workspace, workspace_bytes)
+        args = _all_args(q, k, v, out, lse, sink, bias, mask, packed, workspace, workspace_bytes)
     attune = library()
     status = attune.forward(attune.context, desc, args, None if cuda_index < 0 else _current_stream(cuda_index))
     if status:
@@ -80,11 +94,25 @@ def run(
     return out if lse is None else (out, lse)
 
 
-_NONE = None, None
+def refuse_gradients(*tensors: torch.Tensor | None) -> None:
+    """Loudly: an output that quietly has no gradient would train something else."""
+    if not _is_grad_enabled():
+        return
+    for tensor in tensors:
+        if tensor is not None and tensor.requires_grad:
+            raise Unsupported(
+                "an input requires a gradient, and there is no backward yet; call under torch.no_grad() or detach it"
+            )
+
+
+def refuse_nested(q, k, v) -> None:
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.is_nested:
+            raise Unsupported(f"{name} is a nested tensor; attention_varlen() takes sequences of different lengths")
 
 
 def _signature(tensor: torch.Tensor | None) -> tuple | None:
-    return None if tensor is None else (tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
 
 def _packed_signature(packed: Packed | None) -> tuple | None:
@@ -93,37 +121,52 @@ def _packed_signature(packed: Packed | None) -> tuple | None:
     return tuple(_signature(part) if isinstance(part, _Tensor) else part for part in packed)
 
 
-def _are_like(q, k, v, inputs: tuple) -> bool:
-    """Whether they have these signatures, strides of dimensions with one element aside. Not for tensors without
-    elements, which fit everything.
+def _check_for(q, k, v, eager: bool) -> _Check | None:
+    """Whether a later call can do what this one did: its inputs have the same signatures, and nobody has begun to watch
+    or to want gradients. None where torch has no means for it: then signatures have to do, in several times the time.
 
-    By inductor's check: to make the tuples of a signature takes twice as long."""
-    (q_shape, q_strides, dtype, device), (k_shape, k_strides, _, _), (v_shape, v_strides, _, _) = inputs
+    The means is the guard of compiled code. It compares types, dtypes, devices, shapes, strides, requires_grad, and the
+    dispatch keys that an operator would go by, in which torch.func, torch.jit.trace, autocast and inference mode show.
+    It does not see grad mode, nor every dispatch mode."""
     try:
-        _assert_size_stride(q, q_shape, q_strides)
-        _assert_size_stride(k, k_shape, k_strides)
-        _assert_size_stride(v, v_shape, v_strides)
-    except AssertionError:
-        return False
-    # describe() has made sure that the three are of one kind.
-    return q.dtype is k.dtype is v.dtype is dtype and q.device == k.device == v.device == device
+        if q is k or q is v or k is v:  # the guard of several tensors holds only if they are different ones
+            like_q, like_k, like_v = _guard(q), _guard(k), _guard(v)
+
+            def is_like(q, k, v):
+                return like_q(q) and like_k(k) and like_v(v)
+
+        else:
+            is_like = _guard(q, k, v)
+    except (TypeError, RuntimeError):
+        return None
+    if eager and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return lambda q, k, v: not _is_grad_enabled() and is_like(q, k, v)
+    return is_like
 
 
-def _remember(options: tuple, inputs: tuple, known: Described) -> None:
+def _guard(*tensors: torch.Tensor) -> Callable[..., bool]:
+    # It would crash without these two arguments.
+    return _TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+
+
+def _remember(signature: tuple, known: tuple) -> None:
     if len(_known) >= _MOST_SIGNATURES:
         _known.clear()
-        _latest.clear()
-    _known[options, inputs] = known
-    if _assert_size_stride is not None:
-        _latest[options] = inputs, known
+        _recent.clear()
+    _known[signature] = known
 
 
-def _all_args(addresses: tuple, out, lse, sink, bias, mask, packed, workspace, workspace_bytes) -> bytes:
+def _remember_recent(options: tuple, known: tuple, is_like: _Check | None) -> None:
+    if is_like is not None:
+        _recent[options] = ((is_like, known), *_recent.get(options, ())[: _MOST_RECENT - 1])
+
+
+def _all_args(q, k, v, out, lse, sink, bias, mask, packed, workspace, workspace_bytes) -> bytes:
     aligned = 0
     if workspace is not None:
         aligned = -(-workspace.data_ptr() // c_api.WORKSPACE_ALIGNMENT) * c_api.WORKSPACE_ALIGNMENT
     return _pack_args(
-        _ARGS_BYTES, 0, *addresses, out.data_ptr(),
+        _ARGS_BYTES, 0, q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(),
         0 if lse is None else lse.data_ptr(),
         0 if sink is None else sink.data_ptr(),
         0 if bias is None else bias.data_ptr(),
@@ -141,14 +184,3 @@ def _lengths(packed: Packed) -> tuple:
         0 if tensor is None else tensor.data_ptr()
         for tensor in (packed.cu_seqlens_q, packed.cu_seqlens_k, packed.used_q, packed.used_k)
     )
-
-
-def refuse_gradients(*tensors: torch.Tensor | None) -> None:
-    """Loudly: an output that quietly has no gradient would train something else."""
-    if not torch.is_grad_enabled():
-        return
-    for tensor in tensors:
-        if tensor is not None and tensor.requires_grad:
-            raise Unsupported(
-                "an input requires a gradient, and there is no backward yet; call under torch.no_grad() or detach it"
-            )

@@ -7,11 +7,10 @@ from torch.compiler import is_compiling
 
 from attune import ops
 from attune.c_api import InvalidArgument
-from attune.calls import is_plain_eager, refuse_gradients, run
+from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
 from attune.describe import Packed, describe, library
 
 _Tensor = torch.Tensor
-_is_grad_enabled = torch.is_grad_enabled
 
 
 def attention(
@@ -38,13 +37,15 @@ def attention(
     """
     if window is not None:
         window = tuple(window)
-    if is_compiling() or not is_plain_eager(q, k, v):
-        return _attention_through_ops(
-            q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse, out, layout
+    if not is_compiling():
+        result = run(
+            q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, None, True, True
         )  # fmt: skip
-    if _is_grad_enabled():
-        refuse_gradients(q, k, v, sink, bias)
-    return run(q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out)
+        if result is not WATCHED:
+            return result
+    return _attention_through_ops(
+        q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse, out, layout
+    )  # fmt: skip
 
 
 def attention_varlen(
@@ -64,19 +65,23 @@ def attention_varlen(
             causal=causal, window=window, softcap=softcap, sink=sink, bias=bias, mask=mask, used_q=used_q,
             used_k=used_k, return_lse=return_lse, out=out,
         )  # fmt: skip
-    if _is_grad_enabled():
-        refuse_gradients(q, k, v, sink, bias)
     if window is not None:
         window = tuple(window)
-    if is_compiling() or not is_plain_eager(q, k, v):
-        o, lse = ops.attention_varlen(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k, scale, causal, window,
-            softcap, sink, bias, mask, return_lse,
+    if not is_compiling():
+        packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k)
+        result = run(
+            q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed, True, True
         )  # fmt: skip
-        o = o if out is None else out.copy_(o)
-        return (o, lse) if return_lse else o
-    packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k)
-    return run(q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed)
+        if result is not WATCHED:
+            return result
+    refuse_nested(q, k, v)
+    refuse_gradients(q, k, v, sink, bias)
+    o, lse = ops.attention_varlen(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k, scale, causal, window,
+        softcap, sink, bias, mask, return_lse,
+    )  # fmt: skip
+    o = o if out is None else out.copy_(o)
+    return (o, lse) if return_lse else o
 
 
 def explain(
@@ -96,6 +101,7 @@ def _attention_through_ops(q, k, v, scale, causal, window, softcap, sink, bias, 
             attention, q, k, v, scale=scale, causal=causal, window=window, softcap=softcap, sink=sink, bias=bias,
             mask=mask, return_lse=return_lse, out=out, layout=layout,
         )  # fmt: skip
+    refuse_nested(q, k, v)
     refuse_gradients(q, k, v, sink, bias)
     heads_first = layout == "bhsd"
     if heads_first:

@@ -9,10 +9,9 @@ from torch.compiler import is_compiling
 from torch.nn import functional
 
 from attune.c_api import InvalidArgument, Unsupported
-from attune.calls import is_plain_eager, refuse_gradients, run
+from attune.calls import WATCHED, refuse_nested, run
 from attune.functional import attention
 
-_is_grad_enabled = torch.is_grad_enabled
 # On any device; the look at the right one takes five times as long.
 _may_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
@@ -20,24 +19,24 @@ _may_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
     """torch.nn.functional.scaled_dot_product_attention, with its signature and meaning.
 
-    Not there yet, and refused: gradients and dropout."""
+    Not there yet, and refused: gradients, dropout and nested tensors."""
     if dropout_p:
         raise Unsupported(f"dropout_p is {dropout_p}; it must be 0: there is no dropout yet")
     if is_causal and attn_mask is not None:
         raise InvalidArgument("attn_mask is given beside is_causal=True; one of them must be left out")
-    if is_compiling() or _may_autocast() or not is_plain_eager(query, key, value):
-        return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
-    bias, mask = (None, attn_mask) if attn_mask is None or attn_mask.dtype == torch.bool else (attn_mask, None)
-    if _is_grad_enabled():
-        refuse_gradients(query, key, value, bias)
-    causal = "top-left" if is_causal else None
-    try:
-        return run(
-            query, key, value, "bhsd", scale, causal, None, None, None, bias, mask, False, None, None, enable_gqa
-        )  # fmt: skip
-    except InvalidArgument:  # other shapes are rare, and to look for them in every call costs a third of it
-        if _is_plain(query, key, value) and (enable_gqa or query.shape[1] == key.shape[1]):
-            raise
+    if not is_compiling() and not _may_autocast():
+        bias, mask = (None, attn_mask) if attn_mask is None or attn_mask.dtype == torch.bool else (attn_mask, None)
+        causal = "top-left" if is_causal else None
+        try:
+            result = run(
+                query, key, value, "bhsd", scale, causal, None, None, None, bias, mask, False, None, None, enable_gqa,
+                True,
+            )  # fmt: skip
+            if result is not WATCHED:
+                return result
+        except InvalidArgument:  # other shapes are rare, and to look for them in every call costs a third of it
+            if _is_plain(query, key, value) and (enable_gqa or query.shape[1] == key.shape[1]):
+                raise
     return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
 
@@ -65,6 +64,7 @@ def _sdpa(query, key, value, mask, is_causal, scale):
 
 
 def _sdpa_of_any_shape(query, key, value, mask, is_causal, scale, enable_gqa):
+    refuse_nested(query, key, value)
     query, key, value, mask = autocast(query, key, value, mask)
     shape = None
     if not _is_plain(query, key, value):
@@ -113,8 +113,8 @@ def _four_dims(query, key, value, mask):
 def patch_sdpa(fallback=False):
     """Inside, torch.nn.functional.scaled_dot_product_attention is attune.sdpa, in all threads.
 
-    fallback: calls that Attune cannot serve (gradients, dropout, other devices and dtypes) go to torch's; otherwise
-    they raise. Code that imported the function by name before keeps torch's."""
+    fallback: calls that Attune cannot serve (gradients, dropout, nested tensors, other devices and dtypes) go to
+    torch's; otherwise they raise. Code that imported the function by name before keeps torch's."""
     torchs = functional.scaled_dot_product_attention
 
     def with_fallback(

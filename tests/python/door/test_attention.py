@@ -232,22 +232,127 @@ def test_a_call_like_the_last_one_but_for_one_thing():
         "k.dtype is torch.float16": (q, k.half(), v.half()),
         "v is on meta": (q, k, v.to("meta")),
         "v has (batch, row, head)": (q, k, v[:, 1:]),
+        "q has the shape (2, 33, 128)": (q.flatten(2), k, v),
     }.items():
         with pytest.raises(attune.InvalidArgument, match=re.escape(sentence)):
             attune.attention(*inputs)
 
 
-def test_the_way_without_torchs_private_checks(monkeypatch):
+def seen_calls(monkeypatch):
+    """What calls.py keeps, empty: signatures, and by options the checks for calls like the last ones."""
+    from attune import calls
+
+    monkeypatch.setattr(calls, "_known", {})
+    monkeypatch.setattr(calls, "_recent", {})
+    return calls._known, calls._recent
+
+
+def refuse_to_guard(*tensors, **options):
+    raise TypeError("missing something new")
+
+
+@pytest.mark.parametrize("guards", [None, refuse_to_guard])
+def test_the_way_without_torchs_private_checks(monkeypatch, guards):
     from attune import calls
 
     q, k, v = tensors("cpu")
     expected = attune.attention(q, k, v)
-    monkeypatch.setattr(calls, "_assert_size_stride", None)
-    monkeypatch.setattr(calls, "_latest", {})
-    monkeypatch.setattr(calls, "_known", {})
+    monkeypatch.setattr(calls, "_TensorGuards", guards)
+    known, recent = seen_calls(monkeypatch)
     assert torch.equal(attune.attention(q, k, v), expected)
     assert torch.equal(attune.attention(q, k, v), expected)
-    assert len(calls._known) == 1 and not calls._latest
+    assert len(known) == 1 and not recent
+    with pytest.raises(attune.Unsupported, match="requires a gradient"):
+        attune.attention(q.requires_grad_(), k, v)
+
+
+def test_the_same_tensor_more_than_once(monkeypatch):
+    _, recent = seen_calls(monkeypatch)
+    x, y, z = (torch.randn(2, 9, 4, 32) for _ in range(3))
+    for _ in range(3):
+        for inputs in ((x, x, x), (x, y, y), (x, y, x), (x, x, y), (x, y, z)):
+            assert complaint(attune.attention(*inputs), truth(*inputs)) == ""
+    (checks,) = recent.values()
+    assert len(checks) == 1  # what the first call left serves them all
+
+
+def test_layers_that_take_turns(monkeypatch):
+    from attune import calls
+
+    known, recent = seen_calls(monkeypatch)
+    few, many = ([tensors("cpu", keys=keys) for keys in range(1, 1 + n)] for n in (3, 2 * calls._MOST_RECENT))
+    for inputs in (few, many):
+        for q, k, v in 2 * inputs:
+            assert complaint(attune.attention(q, k, v), truth(q, k, v)) == ""
+        (checks,) = recent.values()
+        assert len(known) == len(inputs) and len(checks) == min(len(inputs), calls._MOST_RECENT)
+
+
+@pytest.mark.parametrize("function", ["attention", "attention_varlen", "sdpa"])
+def test_gradients_are_refused_in_every_call(function):
+    """Also in one like the last, which was made without gradients."""
+    q, k, v = torch.randn(3, 2, 4, 16, 32)
+    lengths = ()
+    if function == "attention_varlen":
+        q, k, v = q[0], k[0], v[0]
+        lengths = (torch.tensor([0, 4]).int(),) * 2
+    call = getattr(attune, function)
+    expected = call(q, k, v, *lengths)
+    for inputs in ((q.clone().requires_grad_(), k, v), (q, k, v.clone().requires_grad_())):
+        for _ in range(3):
+            with torch.no_grad():
+                assert torch.equal(call(*inputs, *lengths), expected)
+            with pytest.raises(attune.Unsupported, match="requires a gradient"):
+                call(*inputs, *lengths)
+            assert torch.equal(call(q, k, v, *lengths), expected)
+
+
+@pytest.mark.parametrize("option", ["bias", "sink"])
+def test_gradients_of_options_are_refused_in_every_call(option):
+    q, k, v = tensors("cpu")
+    value = torch.randn(4) if option == "sink" else torch.randn(33, 47)
+    expected = attune.attention(q, k, v, **{option: value})
+    value.requires_grad_()
+    for _ in range(2):
+        with torch.no_grad():
+            assert torch.equal(attune.attention(q, k, v, **{option: value}), expected)
+        with pytest.raises(attune.Unsupported, match="requires a gradient"):
+            attune.attention(q, k, v, **{option: value})
+
+
+def test_modes_that_take_turns(monkeypatch):
+    known, recent = seen_calls(monkeypatch)
+    q, k, v = tensors("cpu")
+    with torch.inference_mode():
+        inference = tensors("cpu")
+    modes = [torch.no_grad, torch.inference_mode, torch.enable_grad]
+    for mode in 3 * [*modes, lambda: torch.autocast("cpu", dtype=torch.bfloat16)]:
+        with mode():
+            for inputs in ((q, k, v), inference):
+                out = attune.attention(*inputs)
+                assert out.dtype == torch.float32 and complaint(out, truth(*inputs)) == ""
+    assert len(known) == 1 and len(recent) == 1
+
+
+def test_a_tensor_whose_memory_was_given_back():
+    q, k, v = tensors("cpu")
+    attune.attention(q, k, v)
+    gone = q.clone()
+    gone.untyped_storage().resize_(0)
+    for _ in range(2):
+        with pytest.raises(attune.InvalidArgument, match=r"args\.q is NULL"):
+            attune.attention(gone, k, v)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused():
+    q, k, v = (torch.randn(2, 9, 4, 32) for _ in range(3))
+    attune.attention(q, k, v)
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor(list(q), layout=layout)
+        for name, inputs in {"q": (nested, k, v), "k": (q, nested, v), "v": (q, k, nested)}.items():
+            with pytest.raises(attune.Unsupported, match=f"{name} is a nested tensor"):
+                attune.attention(*inputs)
 
 
 def test_many_signatures_are_forgotten_and_found_again(monkeypatch):

@@ -3,8 +3,9 @@
 import attune
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -112,30 +113,104 @@ def test_fake_tensors():
     assert out.shape == q.shape and lse.shape == (2, 4, 16)
 
 
-def test_those_who_look_on_see_the_operator():
-    class Seen(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, arguments=(), options=None):
-            seen.append(str(function))
-            return function(*arguments, **(options or {}))
+class Seen(TorchDispatchMode):
+    """The names of the operators that run inside."""
 
-    seen = []
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        self.names.append(str(function))
+        return function(*arguments, **(options or {}))
+
+
+class SeenBesidesCompiledCode(Seen):
+    """Not seen itself by the guards of compiled code, in torch that knows the method."""
+
+    @classmethod
+    def ignore_compile_internals(cls):
+        return True
+
+
+@pytest.mark.parametrize("mode", [Seen, SeenBesidesCompiledCode])
+def test_those_who_look_on_see_the_operator(mode):
     inputs = tensors("cpu")
     heads_first = [x.transpose(1, 2) for x in inputs]
-    expected = attune.attention(*inputs)
-    with Seen():
-        assert torch.equal(attune.attention(*inputs), expected)
-        attune.sdpa(*heads_first, enable_gqa=True)
-    assert seen.count("attune.attention.default") == 2
+    packed = [x[0] for x in inputs]
+    begins = torch.tensor([0, 16]).int(), torch.tensor([0, 24]).int()
+
+    def calls():
+        return (
+            attune.attention(*inputs),
+            attune.sdpa(*heads_first, enable_gqa=True),
+            attune.attention_varlen(*packed, *begins),
+        )
+
+    expected = calls()
+    for _ in range(2):
+        with mode() as seen:
+            assert all(map(torch.equal, calls(), expected))
+        assert seen.names.count("attune.attention.default") == 2
+        assert seen.names.count("attune.attention_varlen.default") == 1
+        assert all(map(torch.equal, calls(), expected))
+
+
+def test_a_mode_that_makes_fake_of_real_tensors():
+    inputs = tensors("cpu")
+    attune.attention(*inputs)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert isinstance(attune.attention(*inputs), FakeTensor)
+
+
+def test_tracers_see_the_operator():
+    inputs = tensors("cpu")
+    others = [x + 1 for x in inputs]
+    expected = attune.attention(*others)
     assert "torch.ops.attune.attention.default" in make_fx(lambda *x: attune.attention(*x))(*inputs).code
     traced = torch.jit.trace(lambda *x: attune.attention(*x), inputs)
-    others = [x + 1 for x in inputs]
-    assert torch.equal(traced(*others), attune.attention(*others))
+    assert "attune::attention" in str(traced.graph)
+    assert torch.equal(traced(*others), expected)
+
+
+def test_subclasses_see_the_operator():
+    class Counting(torch.Tensor):
+        seen = 0
+
+        @classmethod
+        def __torch_function__(cls, function, types, arguments=(), options=None):
+            Counting.seen += function is torch.ops.attune.attention.default
+            return super().__torch_function__(function, types, arguments, options)
+
+    q, k, v = tensors("cpu")
+    expected = attune.attention(q, k, v)
+    for inputs in ((q.as_subclass(Counting), k, v), (q, k, v.as_subclass(Counting))):
+        out = attune.attention(*inputs)
+        assert type(out) is Counting and torch.equal(out.as_subclass(torch.Tensor), expected)
+    assert Counting.seen == 2
+
+
+def test_function_modes_change_nothing():
+    class Passing(TorchFunctionMode):
+        def __torch_function__(self, function, types, arguments=(), options=None):
+            return function(*arguments, **(options or {}))
+
+    inputs = tensors("cpu")
+    expected = attune.attention(*inputs)
+    for mode in (Passing(), torch.device("meta")):
+        with mode:
+            out, fresh = attune.attention(*inputs), attune.attention(*inputs, scale=0.123)
+        assert torch.equal(out, expected)
+        assert torch.equal(fresh, attune.attention(*inputs, scale=0.123))
 
 
 def test_vmap_over_the_operator():
     many = [torch.stack([x, x + 1]) for x in tensors("cpu")]
     for got, *one in zip(torch.func.vmap(lambda *x: attune.attention(*x))(*many), *many):
         assert torch.equal(got, attune.attention(*one))
+    one = [x[0] for x in many]  # not mapped over
+    for got, x in zip(torch.func.vmap(lambda x: attune.attention(*one) + x)(torch.arange(2.0)), range(2)):
+        assert torch.equal(got, attune.attention(*one) + x)
 
 
 def test_a_backward_through_the_operator_is_refused():

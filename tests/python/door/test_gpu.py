@@ -173,10 +173,15 @@ def test_many_threads_and_streams():
 def test_the_device_is_that_of_the_tensors():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    q, k, v = (x.to("cuda:1") for x in tensors())
-    with torch.cuda.device(0):
-        out = attune.attention(q, k, v)
-    assert out.device == q.device and complaint(out, truth(q, k, v)) == ""
+    first = tensors()
+    second = [x.to("cuda:1") for x in first]
+    for q, k, v in 3 * [first, second]:
+        for current in range(2):
+            with torch.cuda.device(current):
+                out = attune.attention(q, k, v)
+            assert out.device == q.device and complaint(out, truth(q, k, v)) == ""
+    with pytest.raises(attune.InvalidArgument, match="k is on cuda:1"):
+        attune.attention(first[0], *second[1:])
 
 
 def test_offsets_that_are_not_aligned():

@@ -93,6 +93,14 @@ def test_autocast(device):
     assert torch.equal(compiled, got)
 
 
+def test_autocast_and_none_take_turns(device):
+    q, k, v = (heads_first(2, 4, 33, 32, device=device) for _ in range(3))
+    for _ in range(3):
+        assert attune.sdpa(q, k, v).dtype == torch.float32
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            assert attune.sdpa(q, k, v).dtype == torch.bfloat16
+
+
 def test_refusals():
     q, k, v = (heads_first(1, 2, 5, 8) for _ in range(3))
     with pytest.raises(attune.InvalidArgument, match="attn_mask is given beside is_causal=True"):
@@ -126,6 +134,19 @@ def test_patch_raises_or_falls_back_as_asked():
             functional.scaled_dot_product_attention(q, k[..., :4], v)
     assert q.grad is not None and double.dtype == torch.float64
     assert functional.scaled_dot_product_attention is TORCHS
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("autocast", [False, True])
+def test_nested_tensors_fall_back_as_asked(autocast):
+    q, k, v = (heads_first(2, 4, 9, 32) for _ in range(3))
+    nested = [torch.nested.nested_tensor(list(x)) for x in (q, k, v)]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        expected = TORCHS(q, k, v)
+        with attune.patch_sdpa(fallback=True):
+            attune.sdpa(q, k, v)
+            out = functional.scaled_dot_product_attention(*nested)
+    torch.testing.assert_close(torch.stack(out.unbind()), expected, rtol=0, atol=2e-2 if autocast else 1e-5)
 
 
 def test_torchs_registry_of_flash_implementations():
