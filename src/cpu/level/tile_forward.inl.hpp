@@ -3,21 +3,21 @@
 #pragma once
 
 #include "cpu/level/level.inl.hpp"
-#include "cpu/level/tile_block.inl.hpp"
+#include "cpu/level/tile_pack_bf16.inl.hpp"
+#include "cpu/level/tile_pack_parts.inl.hpp"
+#include "cpu/level/tile_softmax.inl.hpp"
 
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// An infinite number has no two parts: its products are infinity times 0. Such scores are computed anew.
+// An infinite number has no two parts: its products are infinity times 0. Such scores of a step are computed anew.
 template <Dtype dtype>
-void patch_scores(const Call& call, const Block& block, const TileLayout& layout, const Group& group) {
+void patch_scores(const Call& call, const Block& block, const TileLayout& layout, const Group& group, int64_t from,
+                  float* x) {
+  if (group.special_rows == 0 && !header_at(block, layout, from).special_keys) return;
   const Problem& p = *call.problem;
   alignas(vector_bytes) float q[max_head_dim];
-  for (int64_t key = group.from; key < smaller_of(group.to, block.seq_k); ++key) {
-    if (group.special_rows == 0 && !header_at(block, layout, key).special_keys) {
-      key += step_keys - 1 - key % step_keys;
-      continue;
-    }
+  for (int64_t key = from; key < smaller_of(from + step_keys, block.seq_k); ++key) {
     const char* k = element(call.args->k, dtype, key_offset(p, p.k, block, key));
     Ints unfit{};
     for_each_vector<dtype>(k, p.dim_qk, [&](int64_t, Floats value) { unfit |= is_not_finite(value); });
@@ -27,7 +27,7 @@ void patch_scores(const Call& call, const Block& block, const TileLayout& layout
       load_q_row(call, block, group.rows.first + lane, q);
       Floats sum{};
       for_each_vector<dtype>(k, p.dim_qk, [&](int64_t d, Floats value) { sum += value * load(q + d); });
-      group.x[(key - group.from) * group_rows + lane] = sum_of<float>(sum);
+      x[(key - from) * group_rows + lane] = sum_of<float>(sum);
     }
   }
 }
@@ -36,21 +36,17 @@ inline void set_to_zero(float* to, int64_t count) {
   for (int64_t i = 0; i < count; i += width) store(to + i, Floats{});
 }
 
-// Adds weight times value for the values that were packed as 0, where the weight is not 0.
+// Adds weight times value for the values of a step that were packed as 0, where the weight is not 0.
 template <Dtype dtype>
-void add_special_values(const Call& call, const Block& block, const TileLayout& layout, Group& group) {
+void add_special_values(const Call& call, const Block& block, const TileLayout& layout, Group& group, int64_t from,
+                        const char* weights) {
+  if (!header_at(block, layout, from).special_values) return;
+  if (!group.has_special_out) set_to_zero(group.special_out, layout.v_strips * 2 * tile_side * group_rows);
+  group.has_special_out = true;
   const Problem& p = *call.problem;
-  for (int64_t key = group.from; key < smaller_of(group.to, block.seq_k); ++key) {
-    if (!header_at(block, layout, key).special_values) {
-      key += step_keys - 1 - key % step_keys;
-      continue;
-    }
-    if (!group.has_special_out) set_to_zero(group.special_out, layout.v_strips * 2 * tile_side * group_rows);
-    group.has_special_out = true;
-    const int64_t at = key - group.from;
-    const char* pair =
-        group.weights + at / step_keys * (layout.parts * 2 * tile_bytes) + at % step_keys / 2 * tile_row_bytes;
-    const auto weight_of = [&](int64_t tile) {
+  for (int64_t key = from; key < smaller_of(from + step_keys, block.seq_k); ++key) {
+    const char* pair = weights + (key - from) / 2 * tile_row_bytes;
+    const auto weight_in = [&](int64_t tile) {
       const auto words = load_bytes<Words>(pair + tile * tile_bytes);
       return bits_as<Floats>(key % 2 == 0 ? words << 16 : words & 0xffff0000u);
     };
@@ -61,7 +57,7 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
         if (unfit[i] == 0) continue;
         float* out = group.special_out + (column + i) * group_rows;
         for (int64_t half = 0; half < 2; ++half) {
-          const Floats weight = layout.parts == 1 ? weight_of(half) : weight_of(half) + weight_of(2 + half);
+          const Floats weight = layout.parts == 1 ? weight_in(half) : weight_in(half) + weight_in(2 + half);
           const Floats sum = load(out + half * width);
           store(out + half * width, weight == 0.0f ? sum : sum + weight * value[i]);
         }
@@ -70,9 +66,75 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
   }
 }
 
-template <Dtype dtype>
-void forward_tiles_as(const Call& call, const Block& block, void* memory) {
+// The keys [from, to) of one chunk for one group.
+template <Dtype dtype, Accuracy accuracy>
+void forward_group(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout,
+                   const TileScratch& scratch, Group& group, int64_t from, int64_t to) {
   constexpr int Parts = parts_of<dtype>;
+  constexpr int64_t step_weights = Parts * 2 * tile_bytes;
+  const Floats excess = splat(call.exp2_high > most_excess / __FLT_MAX__ ? most_excess / call.exp2_high : __FLT_MAX__);
+  const auto weights_at = [&](int64_t key) { return scratch.weights + (key - from) / step_keys * step_weights; };
+  int64_t summed = from;  // up to here, weights have met their values
+  const auto add_values = [&](int64_t end) {
+    tile_values<Parts>(tiles, block, layout, group, summed, end, weights_at(summed));
+    for (; summed < end; summed += step_keys)
+      add_special_values<dtype>(call, block, layout, group, summed, weights_at(summed));
+  };
+  const auto score = [&](int64_t key) {
+    float* const x = scratch.x[key / step_keys % 2];
+    tile_scores<dtype>(tiles, call, block, layout, group, key, scratch.last_keys, x);
+    return x;
+  };
+  float* next = score(from);
+  for (int64_t key = from; key < to; key += step_keys) {
+    float* const x = next;
+    if (key + step_keys < to) next = score(key + step_keys);
+    if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
+    shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
+    hide_unseen(block, group.rows, key, step_keys, x);
+    Floats top[group_vecs];
+    largest_of_step(x, group.rows.largest, top);
+    Ints exceeds{};
+    for (int v = 0; v < group_vecs; ++v) exceeds |= top[v] > load(group.rows.largest + v * width) + excess;
+    if (any(exceeds)) [[unlikely]] {
+      if (summed < key) add_values(key);
+      move_references(call, layout, group, top, excess);
+    }
+    tile_weights<Parts, accuracy>(call, group, x, weights_at(key));
+  }
+  add_values(to);
+}
+
+// Adds up what a group's rows have come to, and ends them.
+template <int Parts>
+void end_group(const Call& call, const Block& block, const Group& group, float* some_rows) {
+  const Tile<float>& rows = group.rows;
+  for (int half = 0; half < group_vecs; ++half) {
+    // O is the mean by the weights that were used, the LSE that of the weights before rounding.
+    Floats ratio = splat(1.0f);
+    if constexpr (Parts == 1) {
+      const Floats rounded = load(group.rounded_sums + half * width);
+      ratio = rounded == 0.0f ? ratio : load(rows.sums + half * width) / rounded;
+    }
+    for (int64_t column = 0; column < call.problem->dim_v; column += tile_side) {
+      Words tile[tile_side];
+      for (int64_t i = 0; i < tile_side; ++i) {
+        const int64_t at = (column + i) * group_rows + half * width;
+        Floats out = load(rows.out + at);
+        if (group.has_special_out) out += load(group.special_out + at);
+        tile[i] = bits_as<Words>(out * ratio);
+      }
+      transpose(tile, reinterpret_cast<char*>(some_rows + column), row_pitch * static_cast<int64_t>(sizeof(float)));
+    }
+    for (int i = 0; i < width && half * width + i < rows.count; ++i) {
+      const int lane = half * width + i;
+      finish_row(call, block, rows.first + lane, some_rows + i * row_pitch, rows.largest[lane], rows.sums[lane]);
+    }
+  }
+}
+
+template <Dtype dtype, Accuracy accuracy>
+void forward_tiles_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
   const TileLayout layout(p);
   Arena arena(memory);
@@ -82,70 +144,44 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
   for (int first = 0; first < block.count; first += group_rows, ++groups) {
     Group& group = scratch.groups[groups];
     const int count = static_cast<int>(smaller_of(group_rows, block.count - first));
-    begin_rows(block, first, count, group_rows / width, group.rows);
+    begin_rows(block, first, count, group_vecs, group.rows);
     set_to_zero(group.rows.out, layout.v_strips * 2 * tile_side * group_rows);
     set_to_zero(group.rounded_sums, group_rows);
-    group.special_rows = pack_q<Parts>(call, block, layout, first, count, scratch.q_rows, row_pitch, group.q);
+    if constexpr (dtype == Dtype::bf16)
+      transpose_q(call, block, layout, first, count, group.q);
+    else
+      group.special_rows = split_q(call, block, layout, first, count, scratch.some_rows, row_pitch, group.q);
     begin = smaller_of(begin, group.rows.begin);
     end = larger_of(end, group.rows.end);
   }
   const int64_t tail = block.seq_k % step_keys;
-  if (layout.k_in_place && tail != 0)
-    pack_k_step<dtype>(call, block, layout, block.seq_k - tail, tail, scratch.last_keys);
-
-  Tiles tiles;
-  for (int64_t chunk = begin; chunk < end;) {
-    const int64_t next = (chunk / layout.chunk_keys + 1) * layout.chunk_keys;
-    for (int first = 0; first < groups; first += phase_groups) {
-      const auto each = [&](const auto& phase) {
-        for (int i = first; i < smaller_of(first + phase_groups, groups); ++i)
-          if (scratch.groups[i].from < scratch.groups[i].to) phase(scratch.groups[i]);
-      };
-      for (int i = first; i < smaller_of(first + phase_groups, groups); ++i) {
+  if (layout.k_in_place && tail != 0) copy_k_step(call, block, layout, block.seq_k - tail, tail, scratch.last_keys);
+  {
+    Tiles tiles;
+    for (int64_t chunk = begin; chunk < end;) {
+      const int64_t next = (chunk / layout.chunk_keys + 1) * layout.chunk_keys;
+      for (int i = 0; i < groups; ++i) {
         Group& group = scratch.groups[i];
-        group.from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
-        group.to = smaller_of(next, round_up(group.rows.end, step_keys));
+        const int64_t from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
+        const int64_t to = smaller_of(next, round_up(group.rows.end, step_keys));
+        if (from < to) forward_group<dtype, accuracy>(tiles, call, block, layout, scratch, group, from, to);
       }
-      each([&](Group& group) { tile_scores<dtype>(tiles, call, block, layout, group, scratch.last_keys); });
-      each([&](Group& group) {
-        if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group);
-        const int64_t keys = smaller_of(group.to, group.rows.end) - group.from;
-        shape_scores(call, block, group.rows, group.from, keys, group.x, scratch.bias);
-        hide_unseen(block, group.rows, group.from, group.to - group.from, group.x);
-        tile_softmax<Parts>(call, layout, group);
-      });
-      each([&](Group& group) {
-        tile_values<Parts>(tiles, block, layout, group);
-        add_special_values<dtype>(call, block, layout, group);
-      });
+      chunk = next;
     }
-    chunk = next;
   }
-  for (int i = 0; i < groups; ++i) {
-    const Group& group = scratch.groups[i];
-    for (int64_t j = 0; j < p.dim_v * group_rows; j += width) {
-      Floats out = load(group.rows.out + j);
-      if (group.has_special_out) out += load(group.special_out + j);
-      if constexpr (Parts == 1) {
-        // O is the mean by the weights that were used, the LSE that of the weights before rounding.
-        const Floats rounded = load(group.rounded_sums + j % group_rows);
-        const Floats ratio = load(group.rows.sums + j % group_rows) / rounded;
-        out = rounded == 0.0f ? out : out * ratio;
-      }
-      store(group.rows.out + j, out);
-    }
-    end_tile(call, block, scratch.out_rows, group.rows);
-  }
+  for (int i = 0; i < groups; ++i) end_group<parts_of<dtype>>(call, block, scratch.groups[i], scratch.some_rows);
 }
 
 void forward_tiles(const Call& call, const Block& block, void* scratch) {
   switch (call.problem->dtype) {
     case Dtype::f16:
-      return forward_tiles_as<Dtype::f16>(call, block, scratch);
+      return forward_tiles_as<Dtype::f16, Accuracy::exact>(call, block, scratch);
     case Dtype::bf16:
-      return forward_tiles_as<Dtype::bf16>(call, block, scratch);
+      return (call.problem->features & ATTUNE_LSE) != 0
+                 ? forward_tiles_as<Dtype::bf16, Accuracy::exact>(call, block, scratch)
+                 : forward_tiles_as<Dtype::bf16, Accuracy::rounded>(call, block, scratch);
     case Dtype::f32:
-      return on_tiles(*call.problem) ? forward_tiles_as<Dtype::f32>(call, block, scratch)
+      return on_tiles(*call.problem) ? forward_tiles_as<Dtype::f32, Accuracy::exact>(call, block, scratch)
                                      : forward_block(call, block, scratch);
   }
 }
@@ -160,6 +196,20 @@ size_t tile_scratch_bytes(const Problem& p) {
 }
 
 size_t packed_step_bytes(const Problem& p) { return on_tiles(p) ? static_cast<size_t>(TileLayout(p).step_bytes()) : 0; }
+
+// One step of keys, complete.
+template <Dtype dtype>
+void pack_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys, char* to) {
+  StepHeader header{};
+  if constexpr (dtype == Dtype::bf16) {
+    header.special_values = transpose_v_step(call, block, layout, from, keys, to + layout.v_at());
+    if (!layout.k_in_place) copy_k_step(call, block, layout, from, keys, to + layout.k_at());
+  } else {
+    header.special_values = split_v_step<dtype>(call, block, layout, from, keys, to + layout.v_at());
+    header.special_keys = split_k_step<dtype>(call, block, layout, from, keys, to + layout.k_at());
+  }
+  __builtin_memcpy(to, &header, sizeof header);
+}
 
 void pack_keys(const Call& call, const Block& block, int64_t from, int64_t keys, char* to) {
   const TileLayout layout(*call.problem);

@@ -1,0 +1,102 @@
+// Operands of bf16: no conversion. K is copied where it cannot be read in place; pairs of keys of V, and pairs of
+// channels of Q, are transposed.
+#pragma once
+
+#include "cpu/level/tile_operands.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+// The first `count` bf16 at `from`, 32 at most, then zeros.
+inline Words load_pairs(const char* from, int64_t count) {
+  return bits_as<Words>(_mm512_maskz_loadu_epi16(~__mmask32{0} >> (32 - smaller_of(count, 32)), from));
+}
+
+// Columns 0 to 15, or 16 to 31, of two keys as pairs.
+#define ATTUNE_PAIRS(name, ...)                                           \
+  inline Words name(Words even, Words odd) {                              \
+    using AllHalves = uint16_t __attribute__((vector_size(64)));          \
+    const auto a = bits_as<AllHalves>(even), b = bits_as<AllHalves>(odd); \
+    return bits_as<Words>(__builtin_shufflevector(a, b, __VA_ARGS__));    \
+  }
+ATTUNE_PAIRS(low_columns, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44,
+             13, 45, 14, 46, 15, 47)
+ATTUNE_PAIRS(high_columns, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27,
+             59, 28, 60, 29, 61, 30, 62, 31, 63)
+#undef ATTUNE_PAIRS
+
+// is_special() of bf16.
+inline __mmask32 special_pairs(Words pairs) {
+  const __m512i magnitude = bits_as<__m512i>(pairs & 0x7fff7fffu);
+  const __m512i infinite = _mm512_set1_epi16(0x7f80), least = _mm512_set1_epi16(0x0d80), one = _mm512_set1_epi16(1);
+  return _mm512_cmpge_epu16_mask(magnitude, infinite) |
+         _mm512_cmplt_epu16_mask(_mm512_sub_epi16(magnitude, one), _mm512_sub_epi16(least, one));
+}
+
+// `keys` <= 32 keys from `from`, then zeros, as tiles of K.
+inline void copy_k_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
+                        char* to) {
+  const Problem& p = *call.problem;
+  const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
+  for (int64_t key = 0; key < step_keys; ++key) {
+    char* const tile = to + key / tile_side * layout.qk_steps * tile_bytes + key % tile_side * tile_row_bytes;
+    for (int64_t step = 0; step < layout.qk_steps; ++step)
+      store_bytes(tile + step * tile_bytes, key < keys ? load_pairs(k + key * p.k.row * 2 + step * tile_row_bytes,
+                                                                    p.dim_qk - step * step_channels)
+                                                       : Words{});
+  }
+}
+
+// The same keys' values, transposed; what is special in them becomes 0. True if something was.
+inline bool transpose_v_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
+                             char* to) {
+  const Problem& p = *call.problem;
+  const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
+  __mmask32 special = 0;
+  for (int64_t strip = 0; strip < layout.v_strips; ++strip) {
+    const auto load_key = [&](int64_t key) {
+      if (key >= keys) return Words{};
+      const Words pairs = load_pairs(v + key * p.v.row * 2 + strip * tile_row_bytes, p.dim_v - strip * 2 * tile_side);
+      const __mmask32 unfit = special_pairs(pairs);
+      special |= unfit;
+      return bits_as<Words>(_mm512_maskz_mov_epi16(~unfit, bits_as<__m512i>(pairs)));
+    };
+    Words low[tile_side], high[tile_side];
+    for (int64_t pair = 0; pair < tile_side; ++pair) {
+      const Words even = load_key(2 * pair), odd = load_key(2 * pair + 1);
+      low[pair] = low_columns(even, odd);
+      high[pair] = high_columns(even, odd);
+    }
+    transpose(low, to + strip * 2 * tile_bytes);
+    transpose(high, to + (strip * 2 + 1) * tile_bytes);
+  }
+  return special != 0;
+}
+
+// The rows [first, first + count) of a block as tiles of Q, zeros up to 32 rows.
+inline void transpose_q(const Call& call, const Block& block, const TileLayout& layout, int first, int count,
+                        char* to) {
+  const Problem& p = *call.problem;
+  const uint32_t sign = call.q_factor < 0 ? 0x80008000u : 0;
+  for (int half = 0; half < 2; ++half) {
+    const char* rows[tile_side];
+    for (int i = 0; i < tile_side; ++i) {
+      const int lane = half * tile_side + i;
+      const StackedRow at = stacked_row(call, block, first + (lane < count ? lane : 0));
+      const bool counts = lane < count && at.row < block.seq_q && call.q_factor != 0;
+      rows[i] = counts ? element(call.args->q, p.dtype, q_offset(p, p.q, block, at)) : nullptr;
+    }
+    for (int64_t step = 0; step < layout.qk_steps; ++step) {
+      Words tile[tile_side];
+      for (int i = 0; i < tile_side; ++i) {
+        tile[i] = Words{};
+        if (rows[i] != nullptr)
+          tile[i] = load_pairs(rows[i] + step * tile_row_bytes, p.dim_qk - step * step_channels) ^ sign;
+      }
+      transpose(tile, to + (step * 2 + half) * tile_bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL
