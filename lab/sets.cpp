@@ -96,6 +96,13 @@ ProblemSet latency() {
   return set;
 }
 
+// The same, where a call may start before the one ahead of it has ended.
+ProblemSet latency_overlap() {
+  ProblemSet set{"latency-overlap", "the shapes of latency as calls that may start early, for bench --mode pdl", {}};
+  for (const std::string& problem : latency().problems) set.problems.push_back(problem + " overlap kvready");
+  return set;
+}
+
 ProblemSet prefill() {
   ProblemSet set{"prefill", "the large shapes with bars: grid and llama7b in bf16, h100 in f16", {}};
   const auto add_those_in = [&](Dtype dtype, const ProblemSet& of) {
@@ -240,8 +247,8 @@ double work_of(const Problem& problem) {
 const std::vector<ProblemSet>& builtin_sets() {
   static const std::vector<ProblemSet> sets = [] {
     std::vector<ProblemSet> all;
-    for (const auto& make :
-         {features, edges, mission, reports7, reports5, llama7b, h100, small, grid, latency, prefill, cpu})
+    for (const auto& make : {features, edges, mission, reports7, reports5, llama7b, h100, small, grid, latency,
+                             latency_overlap, prefill, cpu})
       all.push_back(canonical(make()));
     return all;
   }();

@@ -10,6 +10,7 @@
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
 #include "lab/cmd/peer_bench.hpp"
+#include "lab/cmd/speed_evidence.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/progress.hpp"
 #include "lab/text.hpp"
@@ -53,12 +54,6 @@ std::vector<Entrant> entrants_of(const BenchOptions& options, const std::string&
   return entrants;
 }
 
-void require_kernels(const std::vector<std::string>& names) {
-  for (const std::string& name : names)
-    if (find_kernel(name) == nullptr)
-      fail(ATTUNE_INVALID_ARGUMENT, "there is no kernel '{}'; `attune info` lists them", name);
-}
-
 std::vector<std::string> problems_of(const BenchOptions& options) {
   ProblemArguments arguments = options.problems;
   if (arguments.none()) arguments.sets = {"mission"};
@@ -77,9 +72,32 @@ PeerBench peer_bench_of(const BenchOptions& options) {
 }
 
 void refuse_peer_options(const PeerOptions& peers) {
-  for (const auto& [option, value] : {std::pair("--evidence", &peers.evidence), std::pair("--lines", &peers.lines),
-                                      std::pair("--recorded", &peers.recorded), std::pair("--triton", &peers.triton)})
+  for (const auto& [option, value] : {std::pair("--lines", &peers.lines), std::pair("--recorded", &peers.recorded),
+                                      std::pair("--triton", &peers.triton)})
     if (!value->empty()) fail(ATTUNE_INVALID_ARGUMENT, "{} needs --peers", option);
+}
+
+// What a run without peers cannot be asked for.
+void check_options(const BenchOptions& options, const std::vector<std::string>& problems, bool on_gpu) {
+  for (const std::vector<std::string>* names : {&options.kernels, &options.configurations})
+    for (const std::string& name : *names)
+      if (find_kernel(name) == nullptr)
+        fail(ATTUNE_INVALID_ARGUMENT, "there is no kernel '{}'; `attune info` lists them", name);
+  const bool one = options.kernels.size() <= 1 && options.configurations.empty() && options.against.empty() &&
+                   options.plugins.empty();
+  if (!options.peers.evidence.empty() && !(one && on_gpu))
+    fail(ATTUNE_INVALID_ARGUMENT, "--evidence needs --peers, or one kernel of this library alone on a GPU");
+  if (options.protocol.mode != name_of(GpuMode::pdl)) return;
+  for (const std::string& problem : problems)
+    if (!parse_problem(problem).has(ATTUNE_OVERLAP))
+      fail(ATTUNE_INVALID_ARGUMENT,
+           "--mode pdl: '{}' does not ask to overlap; add the word `overlap`, or take --set latency-overlap", problem);
+}
+
+std::map<std::string, double> figures_of(const Judgement& judgement) {
+  return {{"rel_rms", judgement.rel_rms}, {"rel_rms_bound", judgement.rel_rms_bound},
+          {"max_ulp", judgement.max_ulp}, {"max_ulp_bound", judgement.max_ulp_bound},
+          {"lse_err", judgement.lse_err}, {"lse_bound", judgement.lse_bound}};
 }
 
 nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
@@ -122,9 +140,9 @@ class BenchCommand {
 
   int run() {
     const DeviceKind device_kind = backends_.front().executor->device_kind();
-    require_kernels(options_.kernels);
-    require_kernels(options_.configurations);
     const std::vector<std::string> problems = problems_of(options_);
+    check_options(options_, problems, timekeeper_.on_gpu());
+    std::vector<SpeedResult> results;
     ProgressLine progress;
     for (const std::string& problem : problems) {
       progress.say(fmt::format("checking {}", problem));
@@ -143,8 +161,15 @@ class BenchCommand {
       }
       if (timed.noise_floor && !timed.noise_floor->fit)
         complaints_.push_back(fmt::format("{}: {}", problem, timed.noise_floor->reason));
+      if (!timed.failed) {
+        SpeedResult& result = results.emplace_back(SpeedResult{.problem = problem, .result = timed.result});
+        result.flops = timed.flops;
+        for (const TimedEntrant& entrant : timed.entrants)
+          result.checks[entrant.name] = figures_of(entrant.check.judgement);
+      }
     }
     if (!options_.json) print_table();
+    if (!options_.peers.evidence.empty()) save(std::move(results));
     return failed_ ? exit_failed_check : exit_ok;
   }
 
@@ -170,6 +195,13 @@ class BenchCommand {
                 duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper),
                 fmt::format("{:.0f}", flops_per_second / 1e9), share_text(entrant.bound, entrant.summary.seconds),
                 ratio, verdict});
+  }
+
+  void save(std::vector<SpeedResult> results) {
+    const nlohmann::json record = stamped_speed_record(
+        std::move(results), options_.kernels.empty() ? "" : options_.kernels.front(), timekeeper_.environment());
+    if (!record.is_null())
+      fmt::print(options_.json ? stderr : stdout, "evidence: {}\n", save_record(record, options_.peers.evidence));
   }
 
   void print_table() {
@@ -225,7 +257,9 @@ void add_bench(CLI::App& app, int& status) {
       "  attune bench --set small --budget 3 --json\n"
       "  attune bench --against old/libattune.so\n"
       "  attune bench --set prefill --peers cudnn,flash --recorded ratios.jsonl --evidence evidence\n"
-      "  attune bench --set latency --peers cudnn,flash --lines samples.jsonl");
+      "  attune bench --set latency --peers cudnn,flash --lines samples.jsonl\n"
+      "  attune bench --set latency --mode cold --evidence evidence\n"
+      "  attune bench --kernel any/fwd --configurations sm90/fwd_small 'fwd b1 h4/4 q64 k8192 d64 f16'");
   command->callback([options, &status] {
     if (options->peers.asked()) {
       status = bench_with_peers(peer_bench_of(*options));

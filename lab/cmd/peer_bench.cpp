@@ -13,7 +13,7 @@
 #include "core/problem.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
-#include "lab/evidence/run_stamps.hpp"
+#include "lab/cmd/speed_evidence.hpp"
 #include "lab/measure/contender.hpp"
 #include "lab/measure/result_json.hpp"
 #include "lab/report/speed_text.hpp"
@@ -56,16 +56,8 @@ std::map<std::string, std::map<std::string, double>> checks_of(const nlohmann::j
 nlohmann::json record_of(const PeerBench& bench, const HostLines& lines, const RecordedRatios& recorded) {
   std::vector<SpeedResult> results = results_of(lines, recorded);
   if (results.empty()) return nullptr;
-  RunStamps run;
-  try {
-    Context context(lab_thread_options());
-    if (context.gpu().device_count() > 0)
-      run = stamps_of_problems(bench.problems, bench.kernels.empty() ? "" : bench.kernels.front(), context, 0);
-  } catch (const Error& error) {  // minutes of measurement are not thrown away for it
-    fmt::print(stderr, "without stamps, so that no document will show it: {}\n", error.what());
-  }
-  for (SpeedResult& result : results) result.subjects = run.subjects[result.problem];
-  return speed_record(results, lines.head.at("environment").get<Facts>(), run.stamps, utc_now());
+  return stamped_speed_record(std::move(results), bench.kernels.empty() ? "" : bench.kernels.front(),
+                              lines.head.at("environment").get<Facts>());
 }
 
 void print_text(const std::vector<SpeedRow>& rows, const std::vector<BarResult>& results) {

@@ -61,7 +61,7 @@ void PeerOptions::add_to(CLI::App& command) {
   command.add_option("--peers", peers, "attentions of torch in the same rounds: cudnn,flash,default,fa3,... or all")
       ->delimiter(',')
       ->allow_extra_args(false);
-  command.add_option("--evidence", evidence, "with --peers: a folder for the record of the run (attune evidence)");
+  command.add_option("--evidence", evidence, "on a GPU: a folder for the record of the run (attune evidence)");
   command.add_option("--lines", lines, "with --peers: a file for what the host measured, as JSON lines");
   command.add_option("--recorded", recorded, "with --peers: recorded ratios, to derive FA3's time from cuDNN's");
   command.add_option("--triton", triton, "with --peers: Triton's tutorial 06-fused-attention.py");

@@ -6,6 +6,7 @@
 #include "lab/check/cuda_backend.hpp"
 #include "lab/measure/callee.hpp"
 #include "lab/measure/ceilings.hpp"
+#include "lab/measure/environment.hpp"
 
 namespace attune::lab {
 namespace {
@@ -91,22 +92,30 @@ TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entr
     session.add(contender(entrants[i], timed[i].kernel, inputs));
     if (i == 0 && twin_) session.add_twin(contender(entrants[i], timed[i].kernel, inputs));
   }
-  const Result measured = session.run(progress);
+  Result measured = session.run(progress);
 
   result.entrants = std::move(timed);
   result.noise_floor = measured.analysis.noise_floor;
   size_t next = 0, compared = 0;
   for (size_t i = 0; i < measured.measurement.recordings.size(); ++i) {
-    const Recording& recording = measured.measurement.recordings[i];
+    Recording& recording = measured.measurement.recordings[i];
     if (recording.role == Role::twin) continue;
     TimedEntrant& entrant = result.entrants[next++];
+    if (!entrant.kernel.empty()) recording.facts["kernel"] = entrant.kernel;
     entrant.name = recording.name;
     entrant.summary = measured.analysis.summaries[i];
     entrant.rounds = recording.rounds;
     entrant.bound = bound_of(parsed, entrant.kernel, ceilings_);
     if (recording.role == Role::contender) entrant.against_first = measured.analysis.comparisons[compared++];
   }
+  result.result = std::move(measured);
   return result;
+}
+
+Facts Timekeeper::environment() const {
+  Facts facts = host_facts();
+  if (gpu_) facts.merge(gpu_->facts());
+  return facts;
 }
 
 }  // namespace attune::lab

@@ -42,6 +42,7 @@ struct TimedProblem {
   std::vector<TimedEntrant> entrants;  // empty when a check failed: what is wrong is not timed
   std::optional<Outcome> failed;
   std::optional<NoiseFloor> noise_floor;
+  Result result;  // all of it, twin included
 };
 
 class Timekeeper {
@@ -56,6 +57,7 @@ class Timekeeper {
   // A GPU has one, `matmul`; of a CPU's, those are measured that the problems timed so far asked for.
   ProbedCeilings& ceilings() { return ceilings_; }
   bool on_gpu() const { return gpu_ != nullptr; }
+  Facts environment() const;  // of the machine and its GPU
 
  private:
   // Of those that are kernels of this library, in their order.

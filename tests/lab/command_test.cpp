@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "lab/report/pages.hpp"
+#include "tests/support/gpu.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/shell.hpp"
 
@@ -59,7 +61,8 @@ TEST(Command, BadInputIs2) {
                                 "bench --peers cudnn --plugin p.so",
                                 "bench --peers cudnn --backend cpu",
                                 "bench --peers cudnn --mode cold",
-                                "bench --evidence folder",
+                                "bench --backend cpu --evidence folder",
+                                "bench --mode pdl 'fwd b1 h8/8 q128 k128 d64 f16'",
                                 "bench --recorded ratios.jsonl",
                                 "bench --peers cudnn --recorded /nonexistent.jsonl",
                                 "run 'fwd b1 h3/2 q8 k8 d16 f16'",
@@ -151,6 +154,39 @@ TEST(Command, BenchWritesTheFieldsItPromises) {
   EXPECT_EQ(lines[0].at("kernel"), "cpu/portable");
   EXPECT_TRUE(lines[1].at("ratio").is_number());
   EXPECT_TRUE(lines[1].at("verdict").is_string());
+}
+
+TEST(Command, BenchOnAGpuRecordsOtherModesAndTimesEveryConfiguration) {
+  ATTUNE_REQUIRE_GPU();
+  const test::TemporaryDirectory directory;
+  const std::string folder = directory.path().string(), tiny = "'fwd b1 h8/8 q128 k128 d64 f16";
+  const auto rows_of = [&](const std::string& mode, const std::string& text) {
+    const auto outcome = attune("bench --mode " + mode + " --rounds 6 --samples 2 --budget 1 --evidence " + folder +
+                                "/" + mode + " " + text);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    std::vector<SpeedRow> rows;
+    for (const FiledRecord& filed : speed_records_in(folder + "/" + mode)) {
+      EXPECT_FALSE(filed.record.at("stamps").empty());
+      for (SpeedRow& row : speed_rows(filed.record)) rows.push_back(std::move(row));
+    }
+    return rows;
+  };
+  const std::vector<SpeedRow> cold = rows_of("cold", tiny + "'");
+  ASSERT_EQ(cold.size(), 1u);
+  EXPECT_EQ(cold[0].mode, "cold");
+  EXPECT_FALSE(cold[0].subjects.empty());
+  EXPECT_TRUE(cold[0].peers.empty());
+  const std::vector<SpeedRow> pdl = rows_of("pdl", tiny + " overlap kvready'");
+  ASSERT_EQ(pdl.size(), 1u);
+  EXPECT_EQ(pdl[0].overlaps, pdl[0].kernel == "sm90/fwd_small");
+
+  const auto lines = objects(
+      attune("bench --json --rounds 6 --samples 1 --budget 1 --kernel any/fwd --configurations any/fwd " + tiny + "'"));
+  ASSERT_GE(lines.size(), 3u);
+  for (size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_TRUE(lines[i].at("contender").get<std::string>().starts_with("any/fwd .warps = ")) << lines[i];
+    EXPECT_EQ(lines[i].at("ok"), true) << lines[i];
+  }
 }
 
 TEST(Command, RunPrintsATable) {

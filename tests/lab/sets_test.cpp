@@ -19,9 +19,9 @@ bool has(const ProblemSet& set, const std::string& problem) {
 }
 
 TEST(Sets, HaveTheProblemsTheyAreNamedFor) {
-  const std::vector<std::pair<std::string, size_t>> sizes{{"reports7", 14}, {"reports5", 20}, {"mission", 4},
-                                                          {"h100", 4},      {"llama7b", 2},   {"grid", 72},
-                                                          {"small", 32},    {"latency", 16},  {"prefill", 39}};
+  const std::vector<std::pair<std::string, size_t>> sizes{
+      {"reports7", 14}, {"reports5", 20}, {"mission", 4},          {"h100", 4},    {"llama7b", 2}, {"grid", 72},
+      {"small", 32},    {"latency", 16},  {"latency-overlap", 16}, {"prefill", 39}};
   for (const auto& [name, size] : sizes) EXPECT_EQ(find_set(name).problems.size(), size) << name;
   EXPECT_TRUE(has(find_set("reports7"), "fwd b2 h8/8 q1024 k1024 d64 f16 causal-br"));
   EXPECT_TRUE(has(find_set("reports5"), "fwd b4 h16/16 q256 k256 d64 bf16"));
@@ -32,6 +32,7 @@ TEST(Sets, HaveTheProblemsTheyAreNamedFor) {
   EXPECT_TRUE(has(find_set("grid"), "fwd b1 h32/32 q16384 k16384 d64 bf16 causal-br"));
   EXPECT_TRUE(has(find_set("small"), "fwd b1 h32/32 q512 k512 d128 f16"));
   EXPECT_TRUE(has(find_set("latency"), "fwd b1 h32/32 q512 k512 d128 bf16"));
+  EXPECT_TRUE(has(find_set("latency-overlap"), "fwd b1 h32/32 q512 k512 d128 bf16 overlap kvready"));
   EXPECT_TRUE(has(find_set("latency"), "fwd b4 h16/16 q512 k512 d64 f16 causal-br"));
   EXPECT_TRUE(has(find_set("prefill"), "fwd b16 h16/16 q2048 k2048 d64 f16"));
   EXPECT_TRUE(has(find_set("prefill"), "fwd b1 h8/8 q16384 k16384 d256 bf16"));
