@@ -19,8 +19,8 @@ using device::sm90_fwd_small::rows_per_warpgroup;
 using device::sm90_fwd_small::Variant;
 
 // A configuration and what it costs on an H200, in microseconds: a tile whatever its length, with its share of the
-// launch, and a round of blocks, one for each key group. Fitted to measured runs (docs/notebook.md), but for clusters of
-// 16, whose figures are estimates.
+// launch, and a round of blocks, one for each key group. Fitted to measured runs (docs/notebook.md), but for clusters
+// of 16, whose figures are estimates.
 struct Candidate {
   int dim;
   Config config;

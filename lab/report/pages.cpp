@@ -65,21 +65,28 @@ bool is_fresh(const SpeedRow& row, const json& record, const RunStamps& today) {
   });
 }
 
-std::string sources_text(const FreshRows& fresh) {
+std::string sources_text(const std::vector<const FiledRecord*>& sources) {
   std::set<std::string> lines;
-  for (const FiledRecord* source : fresh.sources) {
+  for (const FiledRecord* source : sources) {
     const json& environment = source->record.at("environment");
     const auto fact = [&](const char* name) { return environment.value(name, std::string("?")); };
-    lines.insert(fmt::format("- `evidence/{}`: {}, {}, driver {}, torch {}\n", source->file,
+    lines.insert(fmt::format("- `evidence/{}`: {}, {}, driver {}{}\n", source->file,
                              source->record.at("created").get<std::string>().substr(0, 10), fact("card"),
-                             fact("driver"), fact("torch")));
+                             fact("driver"), environment.contains("torch") ? ", torch " + fact("torch") : ""));
   }
   std::string text;
   for (const std::string& line : lines) text += line;
   return text;
 }
 
-std::string generated_part(const FreshRows& fresh, const std::string& chart_file, const std::string& chart_alt) {
+// What is shown beside the rows with peers: a section of text, and the records it comes from.
+struct Section {
+  std::string text;
+  std::vector<const FiledRecord*> sources;
+};
+
+std::string generated_part(const FreshRows& fresh, const Section& section, const std::string& chart_file,
+                           const std::string& chart_alt) {
   if (fresh.rows.empty()) return "No measurement speaks for the kernels of today.\n";
   std::string text = fmt::format("![{}]({})\n\n### Bars\n\n{}\n", chart_alt, chart_file,
                                  bars_table(compare_with_bars(fresh.rows, bars())).markdown());
@@ -93,7 +100,45 @@ std::string generated_part(const FreshRows& fresh, const std::string& chart_file
     for (const std::string& problem : fresh.stale) text += fmt::format("- `{}`\n", problem);
     text += "\n";
   }
-  return text + "Records, with every sample:\n\n" + sources_text(fresh);
+  std::vector<const FiledRecord*> sources = fresh.sources;
+  sources.insert(sources.end(), section.sources.begin(), section.sources.end());
+  return text + section.text + "Records, with every sample:\n\n" + sources_text(sources);
+}
+
+// The problems of a set measured without peers: steady, with cold caches, and as launches that overlap.
+Section other_modes(const std::vector<FiledRecord>& records, const std::vector<std::string>& problems) {
+  struct Way {
+    const char *title, *mode, *words;
+  };
+  constexpr Way ways[] = {
+      {"us", "steady", ""}, {"us, cold L2", "cold", ""}, {"us, overlapping", "pdl", " overlap kvready"}};
+  Section section;
+  std::vector<FreshRows> found;
+  found.reserve(std::size(ways));  // columns point into it
+  std::vector<ModeColumn> columns;
+  bool any = false;
+  for (const Way& way : ways) {
+    std::vector<std::string> texts;
+    for (const std::string& problem : problems) texts.push_back(to_string(parse_problem(problem + way.words)));
+    found.push_back(
+        fresh_rows(records, texts, [&](const SpeedRow& row) { return row.peers.empty() && row.mode == way.mode; }));
+    columns.push_back({way.title, {}});
+    section.sources.insert(section.sources.end(), found.back().sources.begin(), found.back().sources.end());
+    for (const std::string& text : texts) {
+      const auto row = std::ranges::find(found.back().rows, text, &SpeedRow::problem);
+      columns.back().rows.push_back(row == found.back().rows.end() ? nullptr : &*row);
+    }
+    any = any || !found.back().rows.empty();
+  }
+  if (any)
+    section.text = fmt::format(
+        "### Cold caches, and launches that overlap\n\nAttune alone in its rounds, each column in a run of its own; "
+        "there are no bars. us: as above, without peers beside it. cold L2: every\nlaunch finds its tensors outside "
+        "the "
+        "L2 cache. overlapping: calls with `overlap kvready`, each of which starts while the one before it\nis still "
+        "ending; in order: its kernel does not.\n\n{}\n",
+        modes_table(problems, columns).markdown());
+  return section;
 }
 
 ChartSeries& series_named(ChartPanel& panel, const std::string& name, bool dashed) {
@@ -156,10 +201,12 @@ Chart latency_chart(const std::vector<SpeedRow>& rows) {
 struct Page {
   const char *name, *set, *alt;
   Chart (*chart)(const std::vector<SpeedRow>&);
+  Section (*section)(const std::vector<FiledRecord>&, const std::vector<std::string>&);
 };
 constexpr Page pages[] = {
-    {"performance", "prefill", "TFLOP/s over sequence length, Attune and its peers", performance_chart},
-    {"latency", "latency", "microseconds over sequence length, Attune and its peers", latency_chart},
+    {"performance", "prefill", "TFLOP/s over sequence length, Attune and its peers", performance_chart,
+     [](const std::vector<FiledRecord>&, const std::vector<std::string>&) { return Section(); }},
+    {"latency", "latency", "microseconds over sequence length, Attune and its peers", latency_chart, other_modes},
 };
 
 }  // namespace
@@ -176,10 +223,12 @@ std::vector<FiledRecord> speed_records_in(const std::string& folder) {
   return records;
 }
 
-FreshRows fresh_rows(const std::vector<FiledRecord>& records, const std::vector<std::string>& problems) {
+FreshRows fresh_rows(const std::vector<FiledRecord>& records, const std::vector<std::string>& problems,
+                     const RowFilter& counts) {
   std::map<std::string, std::pair<SpeedRow, const FiledRecord*>> newest;
   for (const FiledRecord& filed : records)
     for (SpeedRow& row : speed_rows(filed.record, problems)) {
+      if (!counts(row)) continue;
       const std::string problem = row.problem;
       newest[problem] = {std::move(row), &filed};
     }
@@ -213,9 +262,11 @@ std::map<std::string, std::string> make_pages(const std::string& docs_folder, co
   const std::vector<FiledRecord> records = speed_records_in(evidence_folder);
   std::map<std::string, std::string> files;
   for (const Page& page : pages) {
-    const FreshRows fresh = fresh_rows(records, find_set(page.set).problems);
+    const std::vector<std::string> problems = find_set(page.set).problems;
+    const FreshRows fresh = fresh_rows(records, problems);
     const std::string name = fmt::format("{}.md", page.name), chart = fmt::format("{}.svg", page.name);
-    files[name] = with_generated(read(docs_folder + "/" + name), generated_part(fresh, chart, page.alt), name);
+    files[name] = with_generated(read(docs_folder + "/" + name),
+                                 generated_part(fresh, page.section(records, problems), chart, page.alt), name);
     if (!fresh.rows.empty()) files[chart] = svg_of(page.chart(fresh.rows));
   }
   return files;

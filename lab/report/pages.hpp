@@ -2,6 +2,7 @@
 // markers of a page whose other text is written by people.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ struct FiledRecord {
 // All speed records of a folder, verified, oldest first.
 std::vector<FiledRecord> speed_records_in(const std::string& folder);
 
+// Whether a row counts: of the rows of a problem the newest that does is shown.
+using RowFilter = std::function<bool(const SpeedRow&)>;
+inline bool has_peers(const SpeedRow& row) { return !row.peers.empty(); }
+
 // For each problem the newest row, in the order of `problems`, and where it comes from.
 struct FreshRows {
   std::vector<SpeedRow> rows;
@@ -25,7 +30,8 @@ struct FreshRows {
   std::vector<std::string> stale;           // problems whose newest row speaks of other code than today's
 };
 // Whether a row speaks of the code of today is told by comparing what the problem runs now (`stamps_of_problems`).
-FreshRows fresh_rows(const std::vector<FiledRecord>& records, const std::vector<std::string>& problems);
+FreshRows fresh_rows(const std::vector<FiledRecord>& records, const std::vector<std::string>& problems,
+                     const RowFilter& counts = has_peers);
 
 // File name -> contents of every generated file: performance.md, performance.svg, latency.md, latency.svg. The pages
 // are read from `docs_folder`. Throws ATTUNE_INVALID_ARGUMENT for a page without its markers.

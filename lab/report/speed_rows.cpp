@@ -74,6 +74,9 @@ void add_rows(std::vector<SpeedRow>& rows, const json& result, const json& envir
     row.problem = result.at("problem");
     row.contender = ours.name;
     row.kernel = ours.facts.at("kernel");
+    row.mode = measurement.protocol.mode;
+    const auto edges = ours.facts.find("programmatic_edges");
+    row.overlaps = edges != ours.facts.end() && edges->second != "0";
     if (result.contains("subjects")) row.subjects = result.at("subjects").get<std::vector<std::string>>();
     row.flops = result.value("flops", 0.0);
     row.ours = analysis.summaries[i];

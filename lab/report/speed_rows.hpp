@@ -23,6 +23,8 @@ struct Against {
 
 struct SpeedRow {
   std::string problem, contender, kernel;
+  std::string mode;                   // of the protocol: steady, cold, pdl, ...
+  bool overlaps = false;              // launches of the graph may start before the one ahead has ended
   std::vector<std::string> subjects;  // the kernel variants that ran; keys of the record's stamps
   double flops = 0;                   // useful ones; 0: not known
   Summary ours;

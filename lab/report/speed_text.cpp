@@ -59,6 +59,26 @@ Table speed_table(const std::vector<SpeedRow>& rows) {
   return table;
 }
 
+Table modes_table(const std::vector<std::string>& problems, const std::vector<ModeColumn>& columns) {
+  std::vector<Table::Column> titles{{"problem"}};
+  for (const ModeColumn& column : columns) titles.push_back({column.title, Align::right});
+  Table table(std::move(titles));
+  for (size_t i = 0; i < problems.size(); ++i) {
+    std::vector<std::string> cells{problems[i]};
+    for (const ModeColumn& column : columns) {
+      const SpeedRow* row = column.rows.at(i);
+      if (row == nullptr)
+        cells.emplace_back("-");
+      else if (row->mode == "pdl" && !row->overlaps)
+        cells.emplace_back("in order");
+      else
+        cells.push_back(microseconds(row->ours) + (row->fit ? "" : ", unfit"));
+    }
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
 Table bars_table(const std::vector<BarResult>& results) {
   Table table({{"bar"},
                {"rows", Align::right},

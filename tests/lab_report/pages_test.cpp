@@ -65,16 +65,20 @@ class FreshPages : public testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_NVRTC(); }
 
-  // Of both problems, as the code of today would run them on an H200.
-  json record(const std::string& created, double seconds) {
+  // What problems run today on an H200.
+  static RunStamps stamps_of(const std::vector<std::string>& problems) {
     attune_options options{};
     options.struct_size = sizeof options;
     options.threads = 1;
     const auto& devices = gpu::typical_devices();
     const auto hopper = std::ranges::find_if(devices, [](const auto& device) { return device.arch() == "sm_90a"; });
     Context context(options, std::make_unique<gpu::Runtime>(devices));
-    const RunStamps run =
-        stamps_of_problems({llama, tiny}, "", context, static_cast<int>(std::distance(devices.begin(), hopper)));
+    return stamps_of_problems(problems, "", context, static_cast<int>(std::distance(devices.begin(), hopper)));
+  }
+
+  // Of both problems, as the code of today would run them.
+  json record(const std::string& created, double seconds) {
+    const RunStamps run = stamps_of({llama, tiny});
     std::vector<SpeedResult> results;
     for (const char* problem : {llama, tiny}) {
       results.push_back(steady_result(problem, {{"attune", seconds}, {"cudnn", 1.5 * seconds}}));
@@ -83,6 +87,18 @@ class FreshPages : public testing::Test {
     }
     return speed_record(results, {{"architecture", "sm_90a"}, {"card", "NVIDIA H200"}, {"torch", "2.11"}}, run.stamps,
                         created);
+  }
+
+  // Of one problem without peers.
+  static json alone(const std::string& problem, const std::string& mode, double seconds, int programmatic_edges = 0) {
+    const RunStamps run = stamps_of({problem});
+    SpeedResult result = steady_result(problem, {{"attune", seconds}});
+    result.result.measurement.protocol.mode = mode;
+    result.result.measurement.recordings[0].facts["programmatic_edges"] = std::to_string(programmatic_edges);
+    result.result.analysis = analyse(result.result.measurement);
+    result.subjects = run.subjects.at(problem);
+    return speed_record({result}, {{"architecture", "sm_90a"}, {"card", "NVIDIA H200"}, {"driver", "580"}}, run.stamps,
+                        "2026-11-17T12:00:00Z");
   }
 
   void file(const json& given) { save_record(given, (directory.path() / "evidence").string()); }
@@ -123,6 +139,39 @@ TEST_F(FreshPages, LeaveOutWhatSpeaksOfOtherCode) {
   records = {{"a.json", changed}, {"b.json", changed}};
   for (json& stamp : records[1].record["stamps"]) stamp = "another";
   EXPECT_THAT(fresh_rows(records, {llama}).stale, ElementsAre(llama));
+}
+
+TEST_F(FreshPages, ShowOtherModesBesideTheRowsWithPeers) {
+  file(record("2026-11-15T12:00:00Z", 3e-6));
+  EXPECT_THAT(pages().at("latency.md"), Not(HasSubstr("### Cold caches")));
+  const std::string overlapping = to_string(parse_problem(std::string(tiny) + " overlap kvready"));
+  const auto row = [](const std::string& cells) { return "| " + std::string(tiny) + " | " + cells + " |\n"; };
+  const auto section = [&] {
+    const std::string page = pages().at("latency.md");
+    EXPECT_THAT(page, HasSubstr(tiny + std::string(" | sm90/fwd | 3.00 [3.00, 3.00] |"))) << "the newest with peers";
+    return page.substr(page.find("### Cold caches"));
+  };
+  file(alone(tiny, "cold", 4e-6));
+  EXPECT_THAT(section(), HasSubstr(row("- | 4.00 [4.00, 4.00] | -")));
+  file(alone(tiny, "steady", 2.5e-6));
+  file(alone(overlapping, "pdl", 2e-6, 49));
+  EXPECT_THAT(section(), HasSubstr("| problem | us | us, cold L2 | us, overlapping |\n"));
+  EXPECT_THAT(section(), HasSubstr(row("2.50 [2.50, 2.50] | 4.00 [4.00, 4.00] | 2.00 [2.00, 2.00]")));
+  EXPECT_THAT(section(), HasSubstr("2026-11-17, NVIDIA H200, driver 580\n")) << "records of the section";
+  EXPECT_THAT(pages().at("performance.md"), Not(HasSubstr("### Cold caches")));
+}
+
+TEST_F(FreshPages, SayWhereNothingOverlapsAndLeaveOutOtherModesOfOtherCode) {
+  file(record("2026-11-15T12:00:00Z", 3e-6));
+  file(alone(to_string(parse_problem(std::string(tiny) + " overlap kvready")), "pdl", 2e-6, 0));
+  json stale = alone(tiny, "cold", 4e-6);
+  std::vector<FiledRecord> records{{"a.json", stale}};
+  const auto cold = [](const SpeedRow& row) { return row.mode == "cold"; };
+  EXPECT_EQ(fresh_rows(records, {tiny}, cold).rows.size(), 1u);
+  EXPECT_THAT(fresh_rows(records, {tiny}).rows, IsEmpty()) << "it has no peers";
+  for (json& stamp : records[0].record["stamps"]) stamp = "another";
+  EXPECT_THAT(fresh_rows(records, {tiny}, cold).stale, ElementsAre(tiny));
+  EXPECT_THAT(pages().at("latency.md"), HasSubstr(tiny + std::string(" | - | - | in order |\n")));
 }
 
 TEST(Pages, WithoutEvidenceSaySo) {
