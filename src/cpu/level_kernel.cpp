@@ -72,7 +72,7 @@ class LevelPlan final : public Plan {
       const int64_t tasks_of_heads = problem.heads_kv / heads;
       return static_cast<double>(problem.batch) * static_cast<double>(tasks_of_heads) * std::ceil(stacked / rows);
     };
-    while (rows_ > block_rows && tasks_of(rows_, 1) < wanted_tasks) rows_ /= 2;
+    while (rows_ > least_task_rows && tasks_of(rows_, 1) < wanted_tasks) rows_ /= 2;
     const int64_t most_splits = std::max<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1);
     if (by_rows_ && heads_are_neighbours(problem)) {
       const auto fits = [&](int heads) {

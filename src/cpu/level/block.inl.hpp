@@ -97,12 +97,19 @@ inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t k
 }
 
 // A vector of one row of V, cut into strips.
-inline void store_strips(Floats value, float* to, int64_t strip_pitch) {
-  alignas(vector_bytes) float elements[width];
-  store(elements, value);
-  ATTUNE_UNROLL
-  for (int i = 0; i < width / strip_columns; ++i)
-    __builtin_memcpy(to + i * strip_pitch, elements + i * strip_columns, strip_columns * sizeof(float));
+inline void store_strips(Floats value, float* to, [[maybe_unused]] int64_t strip_pitch) {
+#if defined(__AVX512F__)
+  static_assert(strip_columns == 8);
+  _mm256_storeu_ps(to, low_half(value));
+  _mm256_storeu_ps(to + strip_pitch, high_half(value));
+#elif defined(__AVX2__)
+  static_assert(strip_columns == 4);
+  _mm_storeu_ps(to, _mm256_castps256_ps128(value));
+  _mm_storeu_ps(to + strip_pitch, _mm256_extractf128_ps(value, 1));
+#else
+  static_assert(strip_columns == width);
+  store(to, value);
+#endif
 }
 
 // Values of keys [from, from + keys) in strips. True if all are finite.

@@ -45,8 +45,9 @@ struct Block {
   int64_t partial_head = 0;
 };
 
-// Rows a task of the block path takes, in vectors, and at most in any level.
-constexpr int block_rows = 96;
+// Rows a task of the block path takes in vectors, and at most in any level; with fewer tasks than wanted, fewer rows.
+constexpr int block_rows = 192;
+constexpr int least_task_rows = 96;
 constexpr int max_task_rows = 256;
 // KV heads a task of the row path takes at most.
 constexpr int max_task_heads = 16;

@@ -103,30 +103,33 @@ void raise_largest(const float* x, int64_t keys, Floats (&largest)[Vecs]) {
 template <typename T>
 constexpr int parts = static_cast<int>(sizeof(T) / sizeof(float));
 
-// Adds a vector of weights to the sums of its columns.
-inline void add_weight(Floats weight, Floats* total) { total[0] += weight; }
-inline void add_weight(Floats weight, Doubles* total) {
-  total[0] += low_doubles(weight);
-  total[1] += high_doubles(weight);
+// Adds a vector of weights' sums to those of its columns.
+inline void add_weights(Floats weights, Floats* total) { total[0] += weights; }
+inline void add_weights(Floats weights, Doubles* total) {
+  total[0] += low_doubles(weights);
+  total[1] += high_doubles(weights);
 }
 
-// Weights of a block relative to the column's reference; adds them to the column's total. weights may be x. With totals
-// in double, exponents are accurate beyond float.
+// Weights of a block relative to the column's reference; adds them to the column's total, within the block as floats.
+// weights may be x. With totals in double, exponents are accurate beyond float.
 template <typename Sum, int Vecs>
 void weigh(const Call& call, const float* x, int64_t keys, const Floats (&reference)[Vecs], float* weights,
            Vector<Sum> (&total)[Vecs * parts<Sum>]) {
   const Floats high = splat(call.exp2_high);
   const Floats low = splat(call.exp2_low);
+  Floats of_block[Vecs] = {};
   for (int64_t k = 0; k < keys; ++k) {
     ATTUNE_UNROLL
     for (int v = 0; v < Vecs; ++v) {
       const int64_t at = (k * Vecs + v) * width;
       const Exp2 e = exp2_parts < sizeof(Sum) == sizeof(double) > (load(x + at) - reference[v], high, low);
       const Floats weight = e.tiny ? Floats{} : multiply_add(e.fraction, e.power, e.power);
-      add_weight(weight, total + v * parts<Sum>);
+      of_block[v] += weight;
       store(weights + at, weight);
     }
   }
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs; ++v) add_weights(of_block[v], total + v * parts<Sum>);
 }
 
 // One step of the online softmax for the columns of a block: x becomes weights relative to the new largest x, and
