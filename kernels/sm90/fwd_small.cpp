@@ -19,8 +19,7 @@ using device::sm90_fwd_small::rows_per_warpgroup;
 using device::sm90_fwd_small::Variant;
 
 // A configuration and what it costs on an H200, in microseconds: a tile whatever its length, with its share of the
-// launch, and a round of blocks, one for each key group. Fitted to measured runs (docs/notebook.md), but for clusters
-// of 16, whose figures are estimates.
+// launch, and a round of blocks, one for each key group. Fitted to measured runs; see docs/notebook.md.
 struct Candidate {
   int dim;
   Config config;
@@ -35,17 +34,15 @@ constexpr Candidate candidates[] = {
     {64, {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1}, 3.7, 0.96},
     {64, {.row_groups = 2, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 2.75, 1.0},
     {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 2.7, 0.71, 2},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4}, 3.8, 0.69},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8}, 4.0, 0.69},
-    {64, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16}, 4.3, 0.46, 2},
-    {64, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 8, .cluster = 16}, 4.2, 0.46},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4}, 3.2, 0.65},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8}, 3.6, 0.645},
+    {64, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 8, .cluster = 16}, 3.45, 0.5},
     {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 3.35, 0.86},
     {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1}, 2.95, 0.58, 2},
     {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 3.05, 0.58, 2},
-    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4}, 4.2, 0.86},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4}, 3.65, 0.86},
     {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8}, 4.4, 0.86},
-    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16}, 4.6, 0.58},
-    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 16}, 4.6, 0.86},
+    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16}, 4.55, 0.62},
 };
 
 static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[1].config>) ==
@@ -54,8 +51,8 @@ static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, c
               shared_bytes(Variant{.dim = 64}, candidates[4].config));
 static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[8].config>) ==
               shared_bytes(Variant{.dim = 64}, candidates[8].config));
-static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, candidates[14].config>) ==
-              shared_bytes(Variant{.dim = 128}, candidates[14].config));
+static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, candidates[13].config>) ==
+              shared_bytes(Variant{.dim = 128}, candidates[13].config));
 
 Variant variant_of(const Problem& problem) {
   return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none,
