@@ -11,7 +11,7 @@
 namespace attune::lab {
 namespace {
 
-constexpr std::array role_names{"baseline", "twin", "contender"};
+constexpr std::array role_names{"baseline", "twin", "contender", "probe"};
 constexpr double clock_difference = 0.01;
 
 bool clock_known(const Recording& recording) {
@@ -123,12 +123,22 @@ std::vector<double> round_cycles(const Recording& recording) {
   return round_medians(recording, [](const Sample& sample) { return sample.seconds * sample.clock_hz; });
 }
 
+RoundRatio round_ratio(const Recording& numerator, const Recording& denominator, const stats::VerdictRule& rule,
+                       double numerator_work, double denominator_work) {
+  RoundRatio ratio;
+  ratio.by_round = divide(round_seconds(numerator), round_seconds(denominator));
+  for (double& value : ratio.by_round) value *= denominator_work / numerator_work;
+  ratio.estimate = stats::median(ratio.by_round);
+  ratio.interval = stats::order_interval(ratio.by_round, rule.coverage);
+  return ratio;
+}
+
 std::string_view name_of(Role role) { return role_names[static_cast<size_t>(role)]; }
 
 Role role_from(std::string_view name) {
   for (size_t i = 0; i < role_names.size(); ++i)
     if (name == role_names[i]) return static_cast<Role>(i);
-  fail(ATTUNE_INVALID_ARGUMENT, "role '{}' is none of baseline, twin, contender", name);
+  fail(ATTUNE_INVALID_ARGUMENT, "role '{}' is none of baseline, twin, contender, probe", name);
 }
 
 void check(const Protocol& protocol) {
@@ -156,7 +166,7 @@ Analysis analyse(const Measurement& measurement) {
   uint64_t seed = protocol.seed;
   for (const Recording& recording : measurement.recordings) {
     analysis.summaries.push_back(summarise(recording, ++seed));
-    if (recording.role == Role::baseline) continue;
+    if (recording.role == Role::baseline || recording.role == Role::probe) continue;
     Comparison comparison = compare(recording, baseline, protocol, ++seed);
     if (recording.role == Role::twin)
       analysis.noise_floor = noise_floor(std::move(comparison), protocol);

@@ -34,7 +34,8 @@ struct Protocol {
 };
 void check(const Protocol& protocol);
 
-enum class Role { baseline, twin, contender };  // twin: the second instance of the baseline, the A/A noise floor
+// twin: the second instance of the baseline, the A/A noise floor. probe: what measures a ceiling, compared with nobody.
+enum class Role { baseline, twin, contender, probe };
 std::string_view name_of(Role role);
 Role role_from(std::string_view name);
 
@@ -82,7 +83,7 @@ struct NoiseFloor {
 
 struct Analysis {
   std::vector<Summary> summaries;       // one per recording, the same order
-  std::vector<Comparison> comparisons;  // one per contender that is neither baseline nor twin
+  std::vector<Comparison> comparisons;  // one per contender that is neither baseline nor twin nor probe
   std::optional<NoiseFloor> noise_floor;
 
   // Without an A/A contender the noise is not known, which is not the same as small.
@@ -94,6 +95,16 @@ Analysis analyse(const Measurement& measurement);
 // One value per round: the median of its samples, in seconds and in clock cycles (empty where a clock is not known).
 std::vector<double> round_seconds(const Recording& recording);
 std::vector<double> round_cycles(const Recording& recording);
+
+// time(numerator) / time(denominator) of each round, each divided by the work of a call: what ratios and shares rest on.
+// Their median and its exact interval.
+struct RoundRatio {
+  std::vector<double> by_round;
+  double estimate = 0;
+  stats::Interval interval;
+};
+RoundRatio round_ratio(const Recording& numerator, const Recording& denominator, const stats::VerdictRule& rule,
+                       double numerator_work = 1, double denominator_work = 1);
 
 struct Result {
   Measurement measurement;

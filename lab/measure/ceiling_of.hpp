@@ -8,10 +8,6 @@
 
 namespace attune::lab {
 
-struct CeilingName {
-  const char *name, *about, *unit;
-};
-
 // `figure` makes a value of the seconds of a call, larger or smaller for less time; the median over rounds is taken.
 Ceiling ceiling_of(const CeilingName& name, std::unique_ptr<Contender> contender,
                    const std::function<double(double seconds)>& figure);

@@ -2,6 +2,7 @@
 // to, and what `attune doctor` shows.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ struct Ceiling {
   std::string absence;          // why there is no figure; "" if there is one
 };
 
+struct CeilingName {
+  const char *name, *about, *unit;
+};
+
 // How ceilings are measured: fewer rounds than a comparison needs.
 Protocol ceiling_protocol();
 
@@ -36,6 +41,15 @@ std::vector<Ceiling> cpu_ceilings(cpu::Threads& threads, const CeilingProgress& 
 // One alone: 16-bit products by the tensor cores (Hopper); that of a CPU with this name.
 Ceiling gpu_matmul_ceiling(CudaGpu& gpu);
 Ceiling cpu_ceiling(cpu::Threads& threads, std::string_view name);
+
+// What measures a ceiling of a CPU, to be put into the rounds of a kernel that the ceiling bounds. Throws
+// ATTUNE_UNSUPPORTED for what the machine does not have. `threads` must outlive it; `name` is the contender's.
+struct CpuProbe {
+  CeilingName ceiling;
+  double work = 0;  // of a call: operations, or bytes
+  std::unique_ptr<Contender> contender;
+};
+CpuProbe cpu_probe(std::string_view ceiling, cpu::Threads& threads, std::string name);
 
 // Two copies of one contender in the same rounds: what the engine sees where nothing differs.
 NoiseFloor gpu_noise_floor(CudaGpu& gpu);

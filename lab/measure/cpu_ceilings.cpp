@@ -1,5 +1,7 @@
 // The ceilings of a CPU.
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "core/error.hpp"
@@ -13,57 +15,77 @@
 namespace attune::lab {
 namespace {
 
-// Below a millisecond on one core: short enough to fall between disturbances, long enough to hide the start of threads.
-constexpr int64_t fma_rounds = 1 << 16, amx_rounds = 1 << 14;
+// Of a call and thread, below a millisecond: short enough to fall between disturbances, long enough to hide the start of
+// threads. In several parts, so that a fast thread takes over from a slow one, as it does in the kernels.
+constexpr int64_t parts_per_thread = 4;
+constexpr int64_t fma_rounds = (1 << 16) / parts_per_thread, amx_rounds = (1 << 14) / parts_per_thread;
 constexpr int64_t read_floats = int64_t{256} << 18;  // 256 MiB
 
-std::unique_ptr<Contender> on_every_thread(const char* name, cpu::Threads& threads, std::function<void(int64_t)> work) {
-  return std::make_unique<CpuContender>(
-      name, [&threads, work = std::move(work)] { threads.parallel_for(threads.size(), work); });
+constexpr CeilingName fma{"fma", "float32 multiply-adds in registers", "GFLOP/s"};
+constexpr CeilingName amx{"amx", "products of bf16 tiles", "GFLOP/s"};
+constexpr CeilingName read{"read", "memory, 256 MiB", "GB/s"};
+
+using ReadArray = std::vector<float>;
+
+// One for all probes there are at a time: those of several numbers of threads share rounds.
+std::shared_ptr<const ReadArray> read_array() {
+  static std::weak_ptr<const ReadArray> last;
+  if (auto living = last.lock()) return living;
+  auto array = std::make_shared<ReadArray>(static_cast<size_t>(read_floats));
+  for (size_t i = 0; i < array->size(); ++i)
+    (*array)[i] = static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(i) * 0x9e3779b9u));
+  last = array;
+  return array;
 }
 
-std::unique_ptr<Contender> fma_probe(cpu::Threads& threads) {
-  return on_every_thread("fma", threads, [](int64_t) { cpu::best_level().multiply_add(fma_rounds); });
+// `part` gets 0..parts-1.
+CpuProbe probe_of(const CeilingName& ceiling, std::string name, cpu::Threads& threads, double work_of_part,
+                  std::function<void(int64_t)> part) {
+  const int64_t parts = parts_per_thread * threads.size();
+  return {ceiling, work_of_part * static_cast<double>(parts),
+          std::make_unique<CpuContender>(
+              std::move(name), [&threads, parts, part = std::move(part)] { threads.parallel_for(parts, part); })};
 }
 
-Ceiling fma_ceiling(cpu::Threads& threads) {
-  const double operations = cpu::best_level().multiply_add(fma_rounds) * threads.size();
-  return fastest_of({"fma", "float32 multiply-adds in registers", "GFLOP/s"}, fma_probe(threads),
-                    [&](double seconds) { return operations / seconds / 1e9; });
+CpuProbe fma_probe(std::string name, cpu::Threads& threads) {
+  return probe_of(fma, std::move(name), threads, cpu::best_level().multiply_add(fma_rounds),
+                  [](int64_t) { cpu::best_level().multiply_add(fma_rounds); });
 }
 
-Ceiling amx_ceiling(cpu::Threads& threads) {
-  const CeilingName name{"amx", "products of bf16 tiles", "GFLOP/s"};
-  if (const std::string& why = cpu::amx_absence(); !why.empty()) return absent(name, why);
-  const double operations = multiply_amx_tiles(1) * static_cast<double>(amx_rounds) * threads.size();
-  return fastest_of(name, on_every_thread("amx", threads, [](int64_t) { multiply_amx_tiles(amx_rounds); }),
-                    [&](double seconds) { return operations / seconds / 1e9; });
+CpuProbe amx_probe(std::string name, cpu::Threads& threads) {
+  if (const std::string& why = cpu::amx_absence(); !why.empty()) fail(ATTUNE_UNSUPPORTED, "probe of amx: {}", why);
+  return probe_of(amx, std::move(name), threads, multiply_amx_tiles(amx_rounds),
+                  [](int64_t) { multiply_amx_tiles(amx_rounds); });
 }
 
-Ceiling read_ceiling(cpu::Threads& threads) {
-  const std::vector<float> data(static_cast<size_t>(read_floats), 1.5f);
-  const int64_t share = read_floats / threads.size();
-  std::atomic<float> used{0};  // keeps the sums from being removed
-  const auto work = [&](int64_t i) {
-    used.store(cpu::best_level().sum(data.data() + i * share, share), std::memory_order_relaxed);
+CpuProbe read_probe(std::string name, cpu::Threads& threads) {
+  const int64_t floats = read_floats / (parts_per_thread * threads.size());
+  const auto used = std::make_shared<std::atomic<float>>(0.f);  // keeps the sums from being removed
+  const auto part = [floats, used, array = read_array()](int64_t i) {
+    used->store(cpu::best_level().sum(array->data() + i * floats, floats), std::memory_order_relaxed);
   };
-  const double bytes = static_cast<double>(share) * threads.size() * sizeof(float);
-  return fastest_of({"read", "memory, 256 MiB", "GB/s"}, on_every_thread("read", threads, work),
-                    [&](double seconds) { return bytes / seconds / 1e9; });
+  return probe_of(read, std::move(name), threads, static_cast<double>(floats) * sizeof(float), part);
 }
 
 }  // namespace
 
+CpuProbe cpu_probe(std::string_view ceiling, cpu::Threads& threads, std::string name) {
+  if (ceiling == fma.name) return fma_probe(std::move(name), threads);
+  if (ceiling == amx.name) return amx_probe(std::move(name), threads);
+  if (ceiling == read.name) return read_probe(std::move(name), threads);
+  fail(ATTUNE_INVALID_ARGUMENT, "a CPU has no ceiling '{}'; fma, amx and read are known", ceiling);
+}
+
 Ceiling cpu_ceiling(cpu::Threads& threads, std::string_view name) {
-  if (name == "fma") return fma_ceiling(threads);
-  if (name == "amx") return amx_ceiling(threads);
-  if (name == "read") return read_ceiling(threads);
-  fail(ATTUNE_INVALID_ARGUMENT, "a CPU has no ceiling '{}'; fma, amx and read are known", name);
+  if (name == amx.name && !cpu::amx_absence().empty()) return absent(amx, cpu::amx_absence());
+  CpuProbe probe = cpu_probe(name, threads, std::string(name));
+  return fastest_of(probe.ceiling, std::move(probe.contender),
+                    [work = probe.work](double seconds) { return work / seconds / 1e9; });
 }
 
 std::vector<Ceiling> cpu_ceilings(cpu::Threads& threads, const CeilingProgress& say) {
   std::vector<Ceiling> ceilings;
-  for (const char* name : {"fma", "amx", "read"}) {
+  for (const char* name : {fma.name, amx.name, read.name}) {
     say(name);
     ceilings.push_back(cpu_ceiling(threads, name));
   }
@@ -71,7 +93,7 @@ std::vector<Ceiling> cpu_ceilings(cpu::Threads& threads, const CeilingProgress& 
 }
 
 NoiseFloor cpu_noise_floor(cpu::Threads& threads) {
-  return noise_floor_of("cpu", [&] { return fma_probe(threads); });
+  return noise_floor_of("cpu", [&] { return fma_probe("fma", threads).contender; });
 }
 
 }  // namespace attune::lab

@@ -27,6 +27,7 @@ double as_stored(double value) {
 struct Session::Entry {
   std::unique_ptr<Contender> contender;
   Recording recording;
+  std::string beside;             // of a probe: whose batches its own last as long as
   double batch_wall_seconds = 0;  // what one sample() costs, set-up of the batch included
 };
 
@@ -35,14 +36,30 @@ Session::Session(Protocol protocol, Clock& clock) : protocol_(std::move(protocol
 Session::~Session() = default;
 
 void Session::add(std::unique_ptr<Contender> contender) {
+  append(std::move(contender), entries_.empty() ? Role::baseline : Role::contender);
+}
+
+void Session::add_probe(std::unique_ptr<Contender> probe, std::string_view beside) {
+  if (find(beside) == nullptr)
+    fail(ATTUNE_INVALID_ARGUMENT, "probe '{}': there is no contender '{}' to measure it beside", probe->name(), beside);
+  append(std::move(probe), Role::probe);
+  entries_.back().beside = beside;
+}
+
+void Session::append(std::unique_ptr<Contender> contender, Role role) {
+  if (find(contender->name()) != nullptr)
+    fail(ATTUNE_INVALID_ARGUMENT, "two contenders are named '{}'", contender->name());
   Entry entry;
   entry.recording.name = contender->name();
-  entry.recording.role = entries_.empty() ? Role::baseline : Role::contender;
-  for (const Entry& other : entries_)
-    if (other.recording.name == entry.recording.name)
-      fail(ATTUNE_INVALID_ARGUMENT, "two contenders are named '{}'", entry.recording.name);
+  entry.recording.role = role;
   entry.contender = std::move(contender);
   entries_.push_back(std::move(entry));
+}
+
+Session::Entry* Session::find(std::string_view name) {
+  for (Entry& entry : entries_)
+    if (entry.recording.name == name) return &entry;
+  return nullptr;
 }
 
 void Session::add_twin(std::unique_ptr<Contender> twin) {
@@ -64,13 +81,13 @@ Result Session::run(const ProgressCallback& progress) {
   expected_seconds_ = 0;
   begin_ = clock_.now();
   const uint64_t data_seed = next_seed();
+  for (Entry& entry : entries_)
+    if (entry.recording.role != Role::probe) prepare(entry, protocol_.sample_seconds, data_seed);
+  for (Entry& entry : entries_)
+    if (entry.recording.role != Role::probe) warm_up(entry);
   for (Entry& entry : entries_) {
-    report(Progress::Phase::prepare, entry);
-    entry.contender->prepare(protocol_.sample_seconds, data_seed);
-    entry.recording.rounds.assign(protocol_.rounds, {});
-  }
-  for (Entry& entry : entries_) {
-    report(Progress::Phase::warm_up, entry);
+    if (entry.recording.role != Role::probe) continue;
+    prepare(entry, std::max(protocol_.sample_seconds, find(entry.beside)->batch_wall_seconds), data_seed);
     warm_up(entry);
   }
   samples_per_round_ = affordable_samples();
@@ -92,7 +109,14 @@ Result Session::run(const ProgressCallback& progress) {
   return result;
 }
 
+void Session::prepare(Entry& entry, double sample_seconds, uint64_t data_seed) {
+  report(Progress::Phase::prepare, entry);
+  entry.contender->prepare(sample_seconds, data_seed);
+  entry.recording.rounds.assign(protocol_.rounds, {});
+}
+
 void Session::warm_up(Entry& entry) {
+  report(Progress::Phase::warm_up, entry);
   std::deque<double> latest;
   const double begin = clock_.now();
   int batches = 0;

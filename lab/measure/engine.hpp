@@ -4,6 +4,7 @@
 //   session.add(std::make_unique<CpuContender>("before", ...));        // the first one is the baseline
 //   session.add_twin(std::make_unique<CpuContender>("before", ...));   // a second copy of it: the noise floor
 //   session.add(std::make_unique<CpuContender>("after", ...));
+//   session.add_probe(std::move(cpu_probe(...).contender), "before");  // a ceiling, for shares of it inside rounds
 //   Result result = session.run(progress);
 //
 // Every round measures every contender: shuffled order on the way out, the reverse on the way back, so that a slow
@@ -38,12 +39,18 @@ class Session {
   void add(std::unique_ptr<Contender> contender);
   // A second instance of the baseline, with buffers and graphs of its own.
   void add_twin(std::unique_ptr<Contender> twin);
+  // The probe of a ceiling. Its batches last as long as those of the contender named `beside`: a machine that changes its
+  // speed from one moment to the next shall do it to both alike.
+  void add_probe(std::unique_ptr<Contender> probe, std::string_view beside);
 
   Result run(const ProgressCallback& progress = {});
 
  private:
   struct Entry;
 
+  void append(std::unique_ptr<Contender> contender, Role role);
+  Entry* find(std::string_view name);
+  void prepare(Entry& entry, double sample_seconds, uint64_t data_seed);
   void warm_up(Entry& entry);
   int affordable_samples() const;
   void measure_round(int round);

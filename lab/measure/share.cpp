@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "lab/stats/summary.hpp"
+#include "lab/text.hpp"
+
 namespace attune::lab {
 namespace {
 
@@ -10,53 +15,84 @@ namespace {
 constexpr int64_t few_rows = 32;
 
 // A GPU's tables know this one alone, and do not name it.
-bool is_gpus(const Ceiling& ceiling) { return ceiling.name == "matmul"; }
+constexpr std::string_view gpu_ceiling = "matmul";
 
-Bound bound_by(const Ceiling& ceiling, double work) {
-  const double per_second = ceiling.value * (ceiling.unit.starts_with('T') ? 1e12 : 1e9);
-  return {ceiling, per_second > 0 ? work / per_second : 0};
-}
+double per_second(double value, std::string_view unit) { return value * (unit.starts_with('T') ? 1e12 : 1e9); }
 
 }  // namespace
 
-const Ceiling& ProbedCeilings::named(const std::string& name) {
-  const auto found = probed_.find(name);
-  return found != probed_.end() ? found->second : probed_.emplace(name, probe_(name)).first->second;
+std::vector<std::string> cpu_ceilings_of(const Problem& problem, std::string_view kernel, bool machine_has_tiles) {
+  const bool tiles_can = problem.dtype != Dtype::f32 || problem.has(ATTUNE_F32_HIGH);
+  const bool on_tiles = tiles_can && (kernel == "cpu/amx" || (kernel.empty() && machine_has_tiles));
+  std::vector<std::string> ceilings{on_tiles ? "amx" : "fma"};
+  if (problem.group() * problem.seq_q <= few_rows) ceilings.emplace_back("read");
+  return ceilings;
 }
 
-std::string ProbedCeilings::text() const {
-  std::string text;
-  for (const auto& [name, ceiling] : probed_)
-    text += ceiling.absence.empty()
-                ? fmt::format("{}: {:.4g} {}, {}\n", name, ceiling.value, ceiling.unit, ceiling.about)
-                : fmt::format("{}: none, {}\n", name, ceiling.absence);
-  return text;
+double work_for(const Problem& problem, std::string_view ceiling) {
+  return ceiling == "read" ? compulsory_bytes(problem) : useful_flops(problem);
 }
 
-Bound bound_of(const Problem& problem, std::string_view kernel, ProbedCeilings& ceilings) {
-  if (problem.device_kind == DeviceKind::cuda) return bound_by(ceilings.named("matmul"), useful_flops(problem));
-  const bool on_tiles =
-      problem.dtype != Dtype::f32 && (kernel == "cpu/amx" || (kernel.empty() && ceilings.named("amx").absence.empty()));
-  Bound compute = bound_by(ceilings.named(on_tiles ? "amx" : "fma"), useful_flops(problem));
-  if (problem.group() * problem.seq_q > few_rows) return compute;
-  const Bound read = bound_by(ceilings.named("read"), compulsory_bytes(problem));
-  return read.seconds > compute.seconds ? read : compute;
+Share gpu_share(const Ceiling& matmul, double flops, double measured_seconds) {
+  Share share;
+  share.ceiling = matmul.name;
+  share.unit = matmul.unit;
+  if (!matmul.absence.empty() || matmul.value <= 0) return share;
+  share.value = matmul.value;
+  share.estimate = flops / per_second(matmul.value, matmul.unit) / measured_seconds;
+  return share;
 }
 
-std::string share_text(const Bound& bound, double measured_seconds) {
-  if (bound.seconds <= 0) return "-";
-  const std::string share = fmt::format("{:.0f} %", 100 * bound.share(measured_seconds));
-  return is_gpus(bound.ceiling) ? share : fmt::format("{} of {}", share, bound.ceiling.name);
+Share share_in_rounds(const Recording& kernel, double kernel_work, const ProbeRecording& probe,
+                      const stats::VerdictRule& rule) {
+  Share share;
+  share.ceiling = probe.ceiling.name;
+  share.unit = probe.ceiling.unit;
+  share.probe = probe.recording->name;
+  share.value = probe.work / stats::median(round_seconds(*probe.recording)) / per_second(1, share.unit);
+  share.rounds = round_ratio(*probe.recording, kernel, rule, probe.work, kernel_work);
+  share.estimate = share.rounds->estimate;
+  return share;
 }
 
-nlohmann::json share_json(const Bound& bound, double measured_seconds) {
-  const Ceiling& ceiling = bound.ceiling;
-  nlohmann::json json = {{"ceiling", ceiling.name}, {"ceiling_unit", ceiling.unit}};
-  const bool known = ceiling.absence.empty();
-  json["ceiling_value"] = known ? nlohmann::json(ceiling.value) : nullptr;
-  json["share"] = known ? nlohmann::json(bound.share(measured_seconds)) : nullptr;
-  if (is_gpus(ceiling)) json["peak_gflops"] = ceiling.value * 1e3;
+std::string share_text(const Share& share) {
+  if (!share.value) return "-";
+  if (!share.rounds) return fmt::format("{:.0f} %", 100 * share.estimate);
+  const stats::Interval& interval = share.rounds->interval;
+  return fmt::format("{:.1f} % [{:.1f}, {:.1f}] of {}", 100 * share.estimate, 100 * interval.lower,
+                     100 * interval.upper, share.ceiling);
+}
+
+nlohmann::json share_json(const Share& share) {
+  nlohmann::json json = {{"ceiling", share.ceiling}, {"ceiling_unit", share.unit}};
+  json["ceiling_value"] = share.value ? nlohmann::json(*share.value) : nullptr;
+  json["share"] = share.value ? nlohmann::json(share.estimate) : nullptr;
+  if (share.rounds) {
+    json["share_lo"] = share.rounds->interval.lower;
+    json["share_hi"] = share.rounds->interval.upper;
+  }
+  if (share.ceiling == gpu_ceiling) json["peak_gflops"] = share.value.value_or(0) * 1e3;
   return json;
+}
+
+void CeilingFigures::note(const CeilingName& ceiling, int threads, double value) {
+  const auto [place, added] = figures_.try_emplace(Key{ceiling.name, threads}, Figures{ceiling, {}});
+  place->second.values.push_back(value);
+}
+
+std::string CeilingFigures::text() const {
+  std::string text;
+  for (const auto& [key, figures] : figures_) {
+    const std::vector<double>& values = figures.values;
+    const auto [lowest, highest] = std::ranges::minmax(values);
+    const std::string range = values.size() < 2 ? ""
+                                                : fmt::format(" (median of {}, {:.4g} to {:.4g})",
+                                                              counted(static_cast<int64_t>(values.size()), "problem"),
+                                                              lowest, highest);
+    text += fmt::format("{}: {:.4g} {}{}, {}, {}\n", key.ceiling, stats::median(values), figures.ceiling.unit, range,
+                        figures.ceiling.about, counted(key.threads, "thread"));
+  }
+  return text;
 }
 
 }  // namespace attune::lab

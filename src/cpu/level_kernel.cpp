@@ -19,6 +19,7 @@ Call make_call(const Problem& problem, const attune_forward_args& args) {
   Call call;
   call.problem = &problem;
   call.args = &args;
+  call.group = problem.group();
   // A scale of 0 becomes queries of 0: -inf, the score of a hidden key, has no product with 0.
   const double scale = problem.scale == 0 ? 1 : std::abs(static_cast<double>(problem.scale));
   call.q_factor = problem.scale == 0 ? 0.0f : problem.scale < 0 ? -1.0f : 1.0f;

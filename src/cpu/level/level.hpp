@@ -22,6 +22,7 @@ namespace attune::cpu {
 struct Call {
   const Problem* problem = nullptr;
   const attune_forward_args* args = nullptr;
+  int64_t group = 1;   // query heads of a KV head
   float q_factor = 1;  // sign of the scale
   float score_factor = 1, bias_factor = 1, cap = 0, cap_factor = 0;
   float exp2_high = 0, exp2_low = 0;

@@ -57,20 +57,28 @@ void with_dtype(Dtype dtype, const F& f) {
   }
 }
 
-// `count` floats to elements of dtype; `from` is readable up to full vectors.
-inline void store_row(const float* from, void* data, Dtype dtype, int64_t first, int64_t count) {
+inline Floats times(const float* from, float factor) { return load(from) * factor; }
+inline Floats times(const double* from, double factor) {
+  return floats_from_doubles(load(from) * factor, load(from + double_width) * factor);
+}
+
+// `count` sums times `factor` as elements of dtype, zeros if that is 0; `from` is readable up to full vectors.
+template <typename T>
+void store_row(const T* from, T factor, void* data, Dtype dtype, int64_t first, int64_t count) {
   char* to = static_cast<char*>(data) + first * (dtype == Dtype::f32 ? 4 : 2);
-  if (dtype == Dtype::f32) {
-    __builtin_memcpy(to, from, static_cast<size_t>(count) * 4);
-    return;
-  }
-  for (int64_t i = 0; i < count; i += width, to += width * 2) {
-    const Floats value = load(from + i);
-    const Halves halves = dtype == Dtype::bf16 ? bf16_from_floats(value) : f16_from_floats(value);
+  const auto store_some = [&]<typename V>(V elements, int64_t i) {
     if (i + width <= count)
-      store_bytes(to, halves);
+      store_bytes(to, elements);
     else
-      __builtin_memcpy(to, &halves, static_cast<size_t>(count - i) * 2);
+      __builtin_memcpy(to, &elements, static_cast<size_t>(count - i) * (sizeof(V) / width));
+    to += sizeof(V);
+  };
+  for (int64_t i = 0; i < count; i += width) {
+    const Floats value = factor == 0 ? Floats{} : times(from + i, factor);
+    if (dtype == Dtype::f32)
+      store_some(value, i);
+    else
+      store_some(dtype == Dtype::bf16 ? bf16_from_floats(value) : f16_from_floats(value), i);
   }
 }
 
@@ -79,9 +87,9 @@ struct StackedRow {
   int64_t row = 0, head = 0;  // row of the sequence, query head
 };
 inline StackedRow stacked_row(const Call& call, const Block& block, int64_t lane) {
-  const int64_t group = call.problem->heads_q / call.problem->heads_kv;
   const int64_t index = block.first + lane;
-  return {index / group, block.head_kv * group + index % group};
+  if (call.group == 1) return {index, block.head_kv};
+  return {index / call.group, block.head_kv * call.group + index % call.group};
 }
 inline int64_t q_offset(const Problem& p, const attune_strides& strides, const Block& block, StackedRow at) {
   const int64_t batch = (p.features & ATTUNE_PACKED) != 0 ? 0 : block.batch * strides.batch;
@@ -143,41 +151,36 @@ inline void apply_mask(const Call& call, const Block& block, int64_t lane, int64
   }
 }
 
-// Ends a row: divides the sums by the weights, adds the sink, writes o and lse. `largest` is in units of x.
+// Ends a row: divides the sums by the weights, adds the sink, writes o and lse. `largest` is in units of x; sums are
+// readable up to full vectors.
 template <typename T>
 void write_row(const Call& call, const Block& block, int64_t lane, const T* sums, double largest, double total) {
   const Problem& p = *call.problem;
   const StackedRow at = stacked_row(call, block, lane);
   const double minus_infinity = -__builtin_inf();
-  double lse = minus_infinity;
-  double weight = 0;
+  double top = minus_infinity, denominator = 0, weight = 0;  // LSE = top + log(denominator)
   if (at.row < block.seq_q) {
     const bool has_sink = (p.features & ATTUNE_SINK) != 0;
     const double sink = has_sink ? static_cast<double>(call.args->sink[at.head]) : minus_infinity;
     if (total == 0) {
-      lse = sink;
+      top = sink;
+      denominator = 1;
     } else if (sink == minus_infinity) {
-      lse = largest * call.unit + __builtin_log(total);
+      top = largest * call.unit;
+      denominator = total;
       weight = 1 / total;
     } else {
       const double score = largest * call.unit;
-      const double top = score > sink ? score : sink;
+      top = score > sink ? score : sink;
       const double rescale = score == top ? 1 : __builtin_exp(score - top);
-      const double denominator = total * rescale + (sink == top ? 1 : __builtin_exp(sink - top));
-      lse = top + __builtin_log(denominator);
+      denominator = total * rescale + (sink == top ? 1 : __builtin_exp(sink - top));
       weight = rescale / denominator;
     }
   }
-  alignas(vector_bytes) float out[max_head_dim];
-  const int64_t padded = round_up(p.dim_v, width);
-  if (weight == 0) {
-    for (int64_t j = 0; j < padded; j += width) store(out + j, Floats{});
-  } else {
-    const T factor = static_cast<T>(weight);
-    for (int64_t j = 0; j < p.dim_v; ++j) out[j] = static_cast<float>(sums[j] * factor);
-  }
-  store_row(out, call.args->o, p.dtype, q_offset(p, p.o, block, at), p.dim_v);
-  if ((p.features & ATTUNE_LSE) != 0) call.args->lse[q_offset(p, p.lse, block, at)] = static_cast<float>(lse);
+  store_row(sums, static_cast<T>(weight), call.args->o, p.dtype, q_offset(p, p.o, block, at), p.dim_v);
+  if ((p.features & ATTUNE_LSE) == 0) return;
+  const double lse = denominator == 0 ? minus_infinity : top + __builtin_log(denominator);
+  call.args->lse[q_offset(p, p.lse, block, at)] = static_cast<float>(lse);
 }
 
 // Ends a row, or leaves it to join().

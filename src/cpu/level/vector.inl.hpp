@@ -189,6 +189,18 @@ inline Doubles low_doubles(Floats v) { return Doubles{v[0], v[1]}; }
 inline Doubles high_doubles(Floats v) { return Doubles{v[2], v[3]}; }
 #endif
 
+inline Floats floats_from_doubles(Doubles low, Doubles high) {
+#if defined(__AVX512F__)
+  const __m512 lower = _mm512_castps256_ps512(_mm512_maskz_cvtpd_ps(0xff, low));
+  return _mm512_maskz_insertf32x8(0xffff, lower, _mm512_maskz_cvtpd_ps(0xff, high), 1);
+#elif defined(__AVX2__)
+  return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
+#else
+  return Floats{static_cast<float>(low[0]), static_cast<float>(low[1]), static_cast<float>(high[0]),
+                static_cast<float>(high[1])};
+#endif
+}
+
 // to[j][i] = from[i][j] for 4 x 4 floats.
 using Quad = float __attribute__((vector_size(16)));
 inline void transpose_4x4(const float* from, int64_t from_pitch, float* to, int64_t to_pitch) {
