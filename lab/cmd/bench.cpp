@@ -100,6 +100,27 @@ std::map<std::string, double> figures_of(const Judgement& judgement) {
           {"lse_err", judgement.lse_err}, {"lse_bound", judgement.lse_bound}};
 }
 
+// Microseconds, by round.
+nlohmann::json samples_json(const std::vector<std::vector<Sample>>& rounds) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const auto& round : rounds) {
+    nlohmann::json samples = nlohmann::json::array();
+    for (const Sample& sample : round) samples.push_back(sample.seconds * 1e6);
+    json.push_back(std::move(samples));
+  }
+  return json;
+}
+
+// A ceiling with what its probe measured in the same rounds; the share follows from it.
+nlohmann::json probe_json(const TimedProblem& timed, const Share& share) {
+  nlohmann::json json = share_json(share);
+  const auto& recordings = timed.result.measurement.recordings;
+  json["contender"] = share.probe;
+  json["work"] = timed.probe_work.at(share.probe);
+  json["samples"] = samples_json(std::ranges::find(recordings, share.probe, &Recording::name)->rounds);
+  return json;
+}
+
 nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
   nlohmann::json json = lab::to_json(entrant.check);
   json["problem"] = timed.problem;
@@ -108,13 +129,13 @@ nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
   json["lo"] = entrant.summary.interval.lower * 1e6;
   json["hi"] = entrant.summary.interval.upper * 1e6;
   json["gflops"] = timed.flops / entrant.summary.seconds / 1e9;
-  json.update(share_json(entrant.bound, entrant.summary.seconds));
+  json.update(share_json(entrant.share()));
   json["relative_std"] = entrant.summary.relative_std;
-  json["samples"] = nlohmann::json::array();  // microseconds, by round
-  for (const auto& round : entrant.rounds) {
-    nlohmann::json samples = nlohmann::json::array();
-    for (const Sample& sample : round) samples.push_back(sample.seconds * 1e6);
-    json["samples"].push_back(std::move(samples));
+  json["samples"] = samples_json(entrant.rounds);
+  if (entrant.threads > 0) {
+    json["threads"] = entrant.threads;
+    json["probes"] = nlohmann::json::array();
+    for (const Share& share : entrant.shares) json["probes"].push_back(probe_json(timed, share));
   }
   if (entrant.against_first) {
     const stats::Verdict& verdict = entrant.against_first->verdict;
@@ -193,8 +214,7 @@ class BenchCommand {
     const bool named_by_kernel = !entrant.kernel.empty() && entrant.config.empty();
     table_.add({timed.problem, named_by_kernel ? entrant.kernel : entrant.name,
                 duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper),
-                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(entrant.bound, entrant.summary.seconds),
-                ratio, verdict});
+                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(entrant.share()), ratio, verdict});
   }
 
   void save(std::vector<SpeedResult> results) {
@@ -206,7 +226,7 @@ class BenchCommand {
 
   void print_table() {
     fmt::print("{}", table_.text());
-    if (!timekeeper_.on_gpu()) fmt::print("{}", timekeeper_.ceilings().text());
+    if (!timekeeper_.on_gpu()) fmt::print("{}", timekeeper_.cpu_ceilings().text());
     for (const std::string& complaint : complaints_) fmt::print("unfit to measure: {}\n", complaint);
   }
 

@@ -62,7 +62,7 @@ class RunCommand {
     const Facts facts = host_facts();
     fmt::print("{}, {}", facts.at("processor"), counted(threads_.size(), "thread"));
     if (timekeeper_.on_gpu())
-      if (const Ceiling& matmul = timekeeper_.ceilings().named("matmul"); matmul.absence.empty())
+      if (const Ceiling& matmul = timekeeper_.gpu_matmul(); matmul.absence.empty())
         fmt::print(", measured peak {:.0f} GFLOP/s of 16-bit products on the GPU", matmul.value * 1e3);
     fmt::print("\n");
   }
@@ -91,7 +91,7 @@ class RunCommand {
     json["lo"] = ours.summary.interval.lower * 1e6;
     json["hi"] = ours.summary.interval.upper * 1e6;
     json["gflops"] = timed.flops / ours.summary.seconds / 1e9;
-    json.update(share_json(ours.bound, ours.summary.seconds));
+    json.update(share_json(ours.share()));
     if (unfused != nullptr) {
       json["unfused_ratio"] = unfused->verdict.estimate;
       json["unfused_ratio_lo"] = unfused->verdict.interval.lower;
@@ -109,14 +109,14 @@ class RunCommand {
                          unfused->verdict.interval.upper);
     table_.add({timed.problem, ours.kernel,
                 duration_text(ours.summary.seconds, ours.summary.interval.lower, ours.summary.interval.upper),
-                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(ours.bound, ours.summary.seconds),
+                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(ours.share()),
                 fmt::format("{:.1e} of {:.1e}", j.rel_rms, j.rel_rms_bound), gain});
     reasons_.push_back(fmt::format("{}: {}, {}", timed.problem, ours.kernel, ours.check.why));
   }
 
   void print_table() {
     fmt::print("\n{}", table_.text());
-    if (!timekeeper_.on_gpu()) fmt::print("{}", timekeeper_.ceilings().text());
+    if (!timekeeper_.on_gpu()) fmt::print("{}", timekeeper_.cpu_ceilings().text());
     fmt::print("\n");
     for (const std::string& reason : reasons_) fmt::print("why  {}\n", reason);
     fmt::print(

@@ -1,6 +1,7 @@
 // Check first, then time: what `run` and `bench` do with a problem. All times come from the engine of lab/measure.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct Entrant {
   std::string library;  // path of another libattune.so, or ""
   std::string plugin;   // path of a plug-in, or ""
   std::string config;   // of the kernel's configurations, or "": its own choice
+  int threads = 0;      // on a CPU; 0: what the library takes by itself
 
   bool own() const { return library.empty() && plugin.empty(); }
 };
@@ -30,10 +32,14 @@ struct TimedEntrant {
   std::string config;  // that was asked for
   std::string kernel;  // that ran; "" for another library or a plug-in
   Outcome check;       // of this library's kernels; others are timed as they come
+  int threads = 0;     // that computed it; 0 on a GPU
   Summary summary;
-  Bound bound;
+  std::vector<Share> shares;                // of the ceilings that may bound it, the one that does first
   std::optional<Comparison> against_first;  // time over the first entrant's
+  std::optional<RoundRatio> over_fewer;     // speed over the same contender's with the first number of threads
   std::vector<std::vector<Sample>> rounds;
+
+  const Share& share() const { return shares.front(); }
 };
 
 struct TimedProblem {
@@ -42,7 +48,8 @@ struct TimedProblem {
   std::vector<TimedEntrant> entrants;  // empty when a check failed: what is wrong is not timed
   std::optional<Outcome> failed;
   std::optional<NoiseFloor> noise_floor;
-  Result result;  // all of it, twin included
+  std::map<std::string, double> probe_work;  // operations or bytes of a probe's call, by its contender
+  Result result;                             // all of it, twin and probes included
 };
 
 class Timekeeper {
@@ -54,8 +61,8 @@ class Timekeeper {
   // Throws ATTUNE_UNSUPPORTED if an entrant of this library cannot take the problem.
   TimedProblem time(const std::string& problem, const std::vector<Entrant>& entrants, const ProgressCallback& progress);
 
-  // A GPU has one, `matmul`; of a CPU's, those are measured that the problems timed so far asked for.
-  ProbedCeilings& ceilings() { return ceilings_; }
+  const Ceiling& gpu_matmul();                                      // measured once
+  const CeilingFigures& cpu_ceilings() const { return ceilings_; }  // in the rounds of the problems timed so far
   bool on_gpu() const { return gpu_ != nullptr; }
   Facts environment() const;  // of the machine and its GPU
 
@@ -64,6 +71,7 @@ class Timekeeper {
   std::vector<Outcome> check(const std::string& problem, const std::vector<Entrant>& entrants);
   std::unique_ptr<Contender> contender(const Entrant& entrant, const std::string& kernel,
                                        const std::shared_ptr<InputSource>& inputs);
+  cpu::Threads& threads(int count);  // a pool of that size; 0: the lab's own
 
   Backend& backend_;
   cpu::Threads& threads_;
@@ -71,7 +79,9 @@ class Timekeeper {
   uint64_t seed_;
   bool twin_;
   std::unique_ptr<CudaGpu> gpu_;
-  ProbedCeilings ceilings_;
+  std::optional<Ceiling> matmul_;
+  CeilingFigures ceilings_;
+  std::map<int, std::unique_ptr<cpu::Threads>> pools_;
 };
 
 }  // namespace attune::lab

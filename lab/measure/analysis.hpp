@@ -96,8 +96,8 @@ Analysis analyse(const Measurement& measurement);
 std::vector<double> round_seconds(const Recording& recording);
 std::vector<double> round_cycles(const Recording& recording);
 
-// time(numerator) / time(denominator) of each round, each divided by the work of a call: what ratios and shares rest on.
-// Their median and its exact interval.
+// time(numerator) / time(denominator) of each round, each divided by the work of a call: what ratios and shares rest
+// on. Their median and its exact interval.
 struct RoundRatio {
   std::vector<double> by_round;
   double estimate = 0;

@@ -15,8 +15,8 @@
 namespace attune::lab {
 namespace {
 
-// Of a call and thread, below a millisecond: short enough to fall between disturbances, long enough to hide the start of
-// threads. In several parts, so that a fast thread takes over from a slow one, as it does in the kernels.
+// Of a call and thread, below a millisecond: short enough to fall between disturbances, long enough to hide the start
+// of threads. In several parts, so that a fast thread takes over from a slow one, as it does in the kernels.
 constexpr int64_t parts_per_thread = 4;
 constexpr int64_t fma_rounds = (1 << 16) / parts_per_thread, amx_rounds = (1 << 14) / parts_per_thread;
 constexpr int64_t read_floats = int64_t{256} << 18;  // 256 MiB

@@ -39,8 +39,8 @@ class Session {
   void add(std::unique_ptr<Contender> contender);
   // A second instance of the baseline, with buffers and graphs of its own.
   void add_twin(std::unique_ptr<Contender> twin);
-  // The probe of a ceiling. Its batches last as long as those of the contender named `beside`: a machine that changes its
-  // speed from one moment to the next shall do it to both alike.
+  // The probe of a ceiling. Its batches last as long as those of the contender named `beside`: a machine that changes
+  // its speed from one moment to the next shall do it to both alike.
   void add_probe(std::unique_ptr<Contender> probe, std::string_view beside);
 
   Result run(const ProgressCallback& progress = {});

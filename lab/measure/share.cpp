@@ -85,10 +85,10 @@ std::string CeilingFigures::text() const {
   for (const auto& [key, figures] : figures_) {
     const std::vector<double>& values = figures.values;
     const auto [lowest, highest] = std::ranges::minmax(values);
-    const std::string range = values.size() < 2 ? ""
-                                                : fmt::format(" (median of {}, {:.4g} to {:.4g})",
-                                                              counted(static_cast<int64_t>(values.size()), "problem"),
-                                                              lowest, highest);
+    const std::string range =
+        values.size() < 2 ? ""
+                          : fmt::format(" (median of {}, {:.4g} to {:.4g})",
+                                        counted(static_cast<int64_t>(values.size()), "problem"), lowest, highest);
     text += fmt::format("{}: {:.4g} {}{}, {}, {}\n", key.ceiling, stats::median(values), figures.ceiling.unit, range,
                         figures.ceiling.about, counted(key.threads, "thread"));
   }

@@ -15,8 +15,8 @@
 
 namespace attune::lab {
 
-// The ceilings of a CPU that may bound a kernel at the problem: of computing, and for few rows of reading. `kernel`: its
-// name; "": somebody else's code, which may use all the machine has.
+// The ceilings of a CPU that may bound a kernel at the problem: of computing, and for few rows of reading. `kernel`:
+// its name; "": somebody else's code, which may use all the machine has.
 std::vector<std::string> cpu_ceilings_of(const Problem& problem, std::string_view kernel, bool machine_has_tiles);
 
 // What the problem asks of a ceiling: useful operations, or for `read` the bytes that must be touched.
@@ -24,10 +24,10 @@ double work_for(const Problem& problem, std::string_view ceiling);
 
 struct Share {
   std::string ceiling, unit;
-  std::optional<double> value;     // of the ceiling, in its unit; none where it is absent
-  double estimate = 0;             // 1: at the ceiling
+  std::optional<double> value;       // of the ceiling, in its unit; none where it is absent
+  double estimate = 0;               // 1: at the ceiling
   std::optional<RoundRatio> rounds;  // on a CPU: what the estimate is the median of
-  std::string probe;               // the contender that measured the ceiling in the same rounds; "" on a GPU
+  std::string probe;                 // the contender that measured the ceiling in the same rounds; "" on a GPU
 };
 
 // Of a GPU's products, by a ceiling measured apart.
