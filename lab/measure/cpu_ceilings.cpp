@@ -48,8 +48,10 @@ CpuProbe probe_of(const CeilingName& ceiling, std::string name, cpu::Threads& th
 }
 
 CpuProbe fma_probe(std::string name, cpu::Threads& threads) {
-  return probe_of(fma, std::move(name), threads, cpu::best_level().multiply_add(fma_rounds),
-                  [](int64_t) { cpu::best_level().multiply_add(fma_rounds); });
+  // Found once: a virtual machine takes microseconds to say what its processor can do.
+  const auto multiply_add = cpu::best_level().multiply_add;
+  return probe_of(fma, std::move(name), threads, multiply_add(fma_rounds),
+                  [multiply_add](int64_t) { multiply_add(fma_rounds); });
 }
 
 CpuProbe amx_probe(std::string name, cpu::Threads& threads) {
@@ -61,8 +63,8 @@ CpuProbe amx_probe(std::string name, cpu::Threads& threads) {
 CpuProbe read_probe(std::string name, cpu::Threads& threads) {
   const int64_t floats = read_floats / (parts_per_thread * threads.size());
   const auto used = std::make_shared<std::atomic<float>>(0.f);  // keeps the sums from being removed
-  const auto part = [floats, used, array = read_array()](int64_t i) {
-    used->store(cpu::best_level().sum(array->data() + i * floats, floats), std::memory_order_relaxed);
+  const auto part = [floats, used, sum = cpu::best_level().sum, array = read_array()](int64_t i) {
+    used->store(sum(array->data() + i * floats, floats), std::memory_order_relaxed);
   };
   return probe_of(read, std::move(name), threads, static_cast<double>(floats) * sizeof(float), part);
 }
