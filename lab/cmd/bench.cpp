@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "core/error.hpp"
 #include "dispatch/context.hpp"
@@ -13,17 +14,24 @@
 #include "lab/cmd/speed_evidence.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/progress.hpp"
+#include "lab/report/cpu_bars.hpp"
 #include "lab/text.hpp"
 
 namespace attune::lab {
 namespace {
+
+// Of a problem and number of threads on a CPU: enough for ten samples in each of 15 rounds up to 10 ms a call.
+constexpr double cpu_budget_seconds = 6;
+constexpr int most_threads = 4096;
 
 struct BenchOptions {
   ProblemArguments problems;
   std::vector<std::string> kernels, configurations, against, plugins;
   PeerOptions peers;
   std::string backend;
+  std::vector<int> threads;  // empty: what the library takes by itself
   Protocol protocol;
+  bool budget_given = false;
   uint64_t seed = 1;
   bool json = false;
 };
@@ -54,6 +62,19 @@ std::vector<Entrant> entrants_of(const BenchOptions& options, const std::string&
   return entrants;
 }
 
+// Each with each number of threads: what one of them gains is a ratio inside rounds, too.
+std::vector<Entrant> with_thread_counts(const std::vector<Entrant>& entrants, const std::vector<int>& counts) {
+  if (counts.empty()) return entrants;
+  std::vector<Entrant> all;
+  for (const Entrant& entrant : entrants)
+    for (const int count : counts) {
+      Entrant& next = all.emplace_back(entrant);
+      next.threads = count;
+      if (counts.size() > 1) next.name += fmt::format(", {}", counted(count, "thread"));
+    }
+  return all;
+}
+
 std::vector<std::string> problems_of(const BenchOptions& options) {
   ProblemArguments arguments = options.problems;
   if (arguments.none()) arguments.sets = {"mission"};
@@ -67,6 +88,7 @@ PeerBench peer_bench_of(const BenchOptions& options) {
   refuse(!options.against.empty(), "--against", "their host loads one libattune.so; compare two without --peers");
   refuse(!options.plugins.empty(), "--plugin", "their host is Python; measure a plug-in without --peers");
   refuse(options.backend == "cpu", "--backend cpu", "they run on a GPU");
+  refuse(!options.threads.empty(), "--threads", "they run on a GPU");
   refuse(!options.configurations.empty(), "--configurations", "their host calls kernels as users do");
   return {options.peers, problems_of(options), options.kernels, options.protocol, options.json};
 }
@@ -77,8 +99,24 @@ void refuse_peer_options(const PeerOptions& peers) {
     if (!value->empty()) fail(ATTUNE_INVALID_ARGUMENT, "{} needs --peers", option);
 }
 
+void check_threads(const BenchOptions& options, bool on_gpu) {
+  if (options.threads.empty()) return;
+  if (on_gpu) fail(ATTUNE_INVALID_ARGUMENT, "--threads is for CPUs; add --backend cpu");
+  if (!options.plugins.empty())
+    fail(ATTUNE_INVALID_ARGUMENT, "--threads does not go with --plugin: a plug-in has threads of its own");
+  for (size_t i = 0; i < options.threads.size(); ++i) {
+    const int count = options.threads[i];
+    if (count < 1 || count > most_threads)
+      fail(ATTUNE_INVALID_ARGUMENT, "--threads: {} is no number of threads; 1 to {} are", count, most_threads);
+    if (std::find(options.threads.begin(), options.threads.begin() + static_cast<std::ptrdiff_t>(i), count) !=
+        options.threads.begin() + static_cast<std::ptrdiff_t>(i))
+      fail(ATTUNE_INVALID_ARGUMENT, "--threads names {} twice", count);
+  }
+}
+
 // What a run without peers cannot be asked for.
 void check_options(const BenchOptions& options, const std::vector<std::string>& problems, bool on_gpu) {
+  check_threads(options, on_gpu);
   for (const std::vector<std::string>* names : {&options.kernels, &options.configurations})
     for (const std::string& name : *names)
       if (find_kernel(name) == nullptr)
@@ -137,6 +175,12 @@ nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
     json["probes"] = nlohmann::json::array();
     for (const Share& share : entrant.shares) json["probes"].push_back(probe_json(timed, share));
   }
+  if (const auto& over = entrant.over_first_count) {
+    json["speedup_over_threads"] = over->threads;
+    json["speedup"] = over->ratio.estimate;
+    json["speedup_lo"] = over->ratio.interval.lower;
+    json["speedup_hi"] = over->ratio.interval.upper;
+  }
   if (entrant.against_first) {
     const stats::Verdict& verdict = entrant.against_first->verdict;
     json["ratio"] = verdict.estimate;
@@ -151,13 +195,30 @@ nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
   return json;
 }
 
+// Of the rows of the first entrant, whatever the number of threads: what bars are about.
+std::vector<CpuRow> cpu_rows_of(const TimedProblem& timed, size_t thread_counts) {
+  std::vector<CpuRow> rows;
+  for (size_t i = 0; i < std::min(timed.entrants.size(), thread_counts); ++i) {
+    const TimedEntrant& entrant = timed.entrants[i];
+    CpuRow& row = rows.emplace_back(CpuRow{timed.problem, entrant.kernel, entrant.threads, timed.flops, {}, {}, {}});
+    Recording recording;
+    recording.rounds = entrant.rounds;
+    row.seconds = {entrant.summary.seconds, stats::order_interval(round_seconds(recording))};
+    for (const Share& share : entrant.shares) row.shares[share.ceiling] = {share.estimate, share.rounds->interval};
+    if (const auto& over = entrant.over_first_count)
+      row.speedups[over->threads] = {over->ratio.estimate, over->ratio.interval};
+  }
+  return rows;
+}
+
 class BenchCommand {
  public:
   explicit BenchCommand(const BenchOptions& options)
       : options_(options),
         threads_(lab_thread_options()),
         backends_(backends_named(options.backend, threads_)),
-        timekeeper_(backends_.front(), threads_, options.protocol, options.seed, true) {}
+        timekeeper_(backends_.front(), threads_, protocol_for(backends_.front()), options.seed, true),
+        table_(columns()) {}
 
   int run() {
     const DeviceKind device_kind = backends_.front().executor->device_kind();
@@ -167,21 +228,15 @@ class BenchCommand {
     ProgressLine progress;
     for (const std::string& problem : problems) {
       progress.say(fmt::format("checking {}", problem));
-      const std::vector<Entrant> entrants = entrants_of(options_, problem, device_kind);
+      const std::vector<Entrant> entrants =
+          with_thread_counts(entrants_of(options_, problem, device_kind), options_.threads);
       const TimedProblem timed = timekeeper_.time(problem, entrants, [&](const Progress& p) {
         progress.say(
             fmt::format("{}, {}, round {} of {}", problem, p.contender, p.round + 1, options_.protocol.rounds));
       });
       progress.clear();
       if (timed.failed) refuse(*timed.failed);
-      for (const TimedEntrant& entrant : timed.entrants) {
-        if (options_.json)
-          print_json(to_json(timed, entrant));
-        else
-          add_row(timed, entrant);
-      }
-      if (timed.noise_floor && !timed.noise_floor->fit)
-        complaints_.push_back(fmt::format("{}: {}", problem, timed.noise_floor->reason));
+      note(timed, fmt::format("{}/{}", ++timed_, problems.size()));
       if (!timed.failed) {
         SpeedResult& result = results.emplace_back(SpeedResult{.problem = problem, .result = timed.result});
         result.flops = timed.flops;
@@ -189,12 +244,37 @@ class BenchCommand {
           result.checks[entrant.name] = figures_of(entrant.check.judgement);
       }
     }
-    if (!options_.json) print_table();
+    const std::vector<CpuBarResult> bars = compare_with_cpu_bars(cpu_rows_, cpu_bars());
+    if (options_.json)
+      for (const CpuBarResult& bar : bars) print_json(lab::to_json(bar));
+    else
+      print_table(bars);
     if (!options_.peers.evidence.empty()) save(std::move(results));
     return failed_ ? exit_failed_check : exit_ok;
   }
 
  private:
+  Protocol protocol_for(const Backend& backend) const {
+    Protocol protocol = options_.protocol;
+    if (backend.executor->device_kind() == DeviceKind::cpu && !options_.budget_given)
+      protocol.budget_seconds = cpu_budget_seconds * static_cast<double>(std::max<size_t>(options_.threads.size(), 1));
+    return protocol;
+  }
+
+  bool shows_threads() const { return !options_.threads.empty(); }
+  bool compares_threads() const { return options_.threads.size() > 1; }
+
+  std::vector<Table::Column> columns() const {
+    using Align = Table::Align;
+    std::vector<Table::Column> columns{{"problem"}, {"contender"}};
+    if (shows_threads()) columns.push_back({"threads", Align::right});
+    columns.insert(columns.end(), {{"median", Align::right}, {"GFLOP/s", Align::right}, {"of peak", Align::right}});
+    if (compares_threads())
+      columns.push_back({fmt::format("speed over {}", counted(options_.threads.front(), "thread")), Align::right});
+    columns.insert(columns.end(), {{"time over the first", Align::right}, {"verdict"}});
+    return columns;
+  }
+
   void refuse(const Outcome& failed) {
     failed_ = true;
     if (options_.json)
@@ -203,18 +283,46 @@ class BenchCommand {
       fmt::print("not timed, because it is wrong:\n{}", failure_text(failed, failed.of));
   }
 
-  void add_row(const TimedProblem& timed, const TimedEntrant& entrant) {
+  void note(const TimedProblem& timed, const std::string& number) {
+    for (const TimedEntrant& entrant : timed.entrants) {
+      if (options_.json)
+        print_json(to_json(timed, entrant));
+      else
+        add_row(timed, entrant, number);
+    }
+    if (timed.noise_floor && !timed.noise_floor->fit)
+      complaints_.push_back(fmt::format("{}: {}", timed.problem, timed.noise_floor->reason));
+    if (!timekeeper_.on_gpu())
+      for (CpuRow& row : cpu_rows_of(timed, std::max<size_t>(options_.threads.size(), 1)))
+        cpu_rows_.push_back(std::move(row));
+  }
+
+  void add_row(const TimedProblem& timed, const TimedEntrant& entrant, const std::string& number) {
     const double flops_per_second = timed.flops / entrant.summary.seconds;
-    std::string ratio, verdict;
+    const bool named_by_kernel = !entrant.kernel.empty() && entrant.config.empty();
+    std::vector<std::string> cells{timed.problem, named_by_kernel ? entrant.kernel : entrant.name};
+    if (shows_threads()) cells.push_back(std::to_string(entrant.threads));
+    cells.push_back(
+        duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper));
+    cells.push_back(fmt::format("{:.0f}", flops_per_second / 1e9));
+    cells.push_back(share_text(entrant.share()));
+    // The columns of the table are known when all rows are; whoever waits, or ends the run, sees each row as it comes.
+    fmt::print(stderr, "{:6.1f} s  {}  {}, {}: {}, {} GFLOP/s, {}\n", steady_clock().now() - begin_, number,
+               timed.problem, shows_threads() ? entrant.name : cells[1], cells[cells.size() - 3],
+               cells[cells.size() - 2], cells.back());
+    std::fflush(stderr);
+    if (compares_threads()) {
+      const auto& over = entrant.over_first_count;
+      cells.push_back(!over ? ""
+                            : fmt::format("{:.2f}x [{:.2f}, {:.2f}]", over->ratio.estimate, over->ratio.interval.lower,
+                                          over->ratio.interval.upper));
+    }
     if (entrant.against_first) {
       const stats::Verdict& v = entrant.against_first->verdict;
-      ratio = fmt::format("{:.3f} [{:.3f}, {:.3f}]", v.estimate, v.interval.lower, v.interval.upper);
-      verdict = stats::name_of(v.outcome);
+      cells.push_back(fmt::format("{:.3f} [{:.3f}, {:.3f}]", v.estimate, v.interval.lower, v.interval.upper));
+      cells.emplace_back(stats::name_of(v.outcome));
     }
-    const bool named_by_kernel = !entrant.kernel.empty() && entrant.config.empty();
-    table_.add({timed.problem, named_by_kernel ? entrant.kernel : entrant.name,
-                duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper),
-                fmt::format("{:.0f}", flops_per_second / 1e9), share_text(entrant.share()), ratio, verdict});
+    table_.add(std::move(cells));
   }
 
   void save(std::vector<SpeedResult> results) {
@@ -224,9 +332,10 @@ class BenchCommand {
       fmt::print(options_.json ? stderr : stdout, "evidence: {}\n", save_record(record, options_.peers.evidence));
   }
 
-  void print_table() {
+  void print_table(const std::vector<CpuBarResult>& bars) {
     fmt::print("{}", table_.text());
     if (!timekeeper_.on_gpu()) fmt::print("{}", timekeeper_.cpu_ceilings().text());
+    if (!bars.empty()) fmt::print("\n{}", cpu_bars_table(bars).text());
     for (const std::string& complaint : complaints_) fmt::print("unfit to measure: {}\n", complaint);
   }
 
@@ -234,13 +343,10 @@ class BenchCommand {
   cpu::Threads threads_;
   std::vector<Backend> backends_;
   Timekeeper timekeeper_;
-  Table table_{{{"problem"},
-                {"contender"},
-                {"median", Table::Align::right},
-                {"GFLOP/s", Table::Align::right},
-                {"of peak", Table::Align::right},
-                {"time over the first", Table::Align::right},
-                {"verdict"}}};
+  Table table_;
+  const double begin_ = steady_clock().now();
+  size_t timed_ = 0;
+  std::vector<CpuRow> cpu_rows_;
   std::vector<std::string> complaints_;
   bool failed_ = false;
 };
@@ -260,10 +366,14 @@ void add_bench(CLI::App& app, int& status) {
   list("--against", options->against, "another libattune.so, in the same rounds");
   list("--plugin", options->plugins, "a shared library with attune_contender(), in the same rounds");
   options->peers.add_to(*command);
+  command->add_option("--threads", options->threads, "on a CPU: numbers of threads, such as 1,2, in the same rounds")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_option("--rounds", options->protocol.rounds, "of measurement");
   command->add_option("--samples", options->protocol.samples, "of each contender in each round");
   command->add_option("--budget", options->protocol.budget_seconds,
-                      "seconds per problem; lowers the samples (2 with --peers)");
+                      "seconds per problem, 0 for none; lowers the samples (by default 2 with --peers, 6 a "
+                      "number of threads on a CPU)");
   command->add_option("--mode", options->protocol.mode, "on a GPU: steady, cold, pdl or host (docs/measuring.md)")
       ->check(CLI::IsMember({"cpu", "steady", "cold", "pdl", "host"}));
   command->add_option("--seed", options->seed, "of the inputs of the check");
@@ -275,12 +385,14 @@ void add_bench(CLI::App& app, int& status) {
       "examples:\n"
       "  attune bench --kernel cpu/avx512 --kernel cpu/unfused 'fwd b1 h8/8 q512 k512 d64 f16'\n"
       "  attune bench --set small --budget 3 --json\n"
+      "  attune bench --backend cpu --set cpu --threads 1,2\n"
       "  attune bench --against old/libattune.so\n"
       "  attune bench --set prefill --peers cudnn,flash --recorded ratios.jsonl --evidence evidence\n"
       "  attune bench --set latency --peers cudnn,flash --lines samples.jsonl\n"
       "  attune bench --set latency --mode cold --evidence evidence\n"
       "  attune bench --kernel any/fwd --configurations sm90/fwd_small 'fwd b1 h4/4 q64 k8192 d64 f16'");
-  command->callback([options, &status] {
+  command->callback([options, command, &status] {
+    options->budget_given = command->count("--budget") > 0;
     if (options->peers.asked()) {
       status = bench_with_peers(peer_bench_of(*options));
     } else {

@@ -49,6 +49,25 @@ std::vector<Share> shares_in_rounds(const Problem& problem, const Recording& rec
   return shares;
 }
 
+// Where several numbers of threads share rounds: what this one gains over the first, and whom it is compared with.
+void compare_thread_counts(const std::vector<Entrant>& entrants, size_t at, std::vector<TimedEntrant>& timed,
+                           const std::vector<std::string>& names, const Result& result) {
+  if (timed[at].threads == timed.front().threads) return;
+  const Recording& recording = recording_named(result, names[at]);
+  const stats::VerdictRule& rule = result.measurement.protocol.rule;
+  timed[at].against_first.reset();
+  for (size_t i = 0; i < at; ++i) {
+    const Recording& other = recording_named(result, names[i]);
+    if (!timed[at].over_first_count && entrants[i].same_code(entrants[at]))
+      timed[at].over_first_count = SpeedOver{timed[i].threads, round_ratio(other, recording, rule)};
+    if (timed[at].against_first || timed[i].threads != timed[at].threads) continue;
+    Comparison& comparison = timed[at].against_first.emplace();
+    comparison.name = recording.name;
+    comparison.ratios = round_ratio(recording, other, rule).by_round;
+    comparison.verdict = stats::judge(comparison.ratios, {}, rule);
+  }
+}
+
 }  // namespace
 
 Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protocol, uint64_t seed, bool twin)
@@ -174,6 +193,7 @@ TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entr
     else
       entrant.shares = shares_in_rounds(parsed, recording, entrant.threads, ceilings[next], probes, measured);
     if (recording.role == Role::contender) entrant.against_first = measured.analysis.comparisons[compared++];
+    compare_thread_counts(entrants, next, result.entrants, names, measured);
     ++next;
   }
   for (const AddedProbe& probe : probes) {

@@ -25,6 +25,16 @@ struct Entrant {
   int threads = 0;      // on a CPU; 0: what the library takes by itself
 
   bool own() const { return library.empty() && plugin.empty(); }
+  // But for the number of threads.
+  bool same_code(const Entrant& other) const {
+    return kernel == other.kernel && library == other.library && plugin == other.plugin && config == other.config;
+  }
+};
+
+// Of a number of threads over another, inside rounds.
+struct SpeedOver {
+  int threads;  // the other
+  RoundRatio ratio;
 };
 
 struct TimedEntrant {
@@ -34,9 +44,9 @@ struct TimedEntrant {
   Outcome check;       // of this library's kernels; others are timed as they come
   int threads = 0;     // that computed it; 0 on a GPU
   Summary summary;
-  std::vector<Share> shares;                // of the ceilings that may bound it, the one that does first
-  std::optional<Comparison> against_first;  // time over the first entrant's
-  std::optional<RoundRatio> over_fewer;     // speed over the same contender's with the first number of threads
+  std::vector<Share> shares;                  // of the ceilings that may bound it, the one that does first
+  std::optional<Comparison> against_first;    // time over the first entrant's with as many threads
+  std::optional<SpeedOver> over_first_count;  // speed over the same contender's with the first number of threads
   std::vector<std::vector<Sample>> rounds;
 
   const Share& share() const { return shares.front(); }

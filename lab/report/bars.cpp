@@ -1,17 +1,11 @@
 #include "lab/report/bars.hpp"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
-#include <array>
-#include <set>
-#include <sstream>
 
 #include "bars_toml.hpp"
-#include "core/error.hpp"
-#include "core/problem.hpp"
-#include "lab/sets.hpp"
+#include "lab/report/bar_reader.hpp"
 #include "lab/stats/verdict.hpp"
 
 namespace attune::lab {
@@ -19,71 +13,22 @@ namespace {
 
 constexpr uint64_t bootstrap_seed = 1;
 
-std::set<std::string> words_of(const std::string& problem) {
-  std::istringstream text(problem);
-  return {std::istream_iterator<std::string>(text), {}};
+Bar bar_from(const toml::table& table) {
+  const BarReader reader(
+      "bar", table,
+      {"name", "set", "words", "without", "lengths", "against", "mean", "floor", "stretch", "tensor_share"});
+  Bar bar;
+  bar.against = reader.texts("against");
+  bar.mean = reader.number("mean");
+  bar.floor = reader.number("floor");
+  bar.stretch = reader.number("stretch");
+  bar.tensor_share = reader.number("tensor_share");
+  if (bar.tensor_share ? bar.mean || bar.floor : !bar.mean && !bar.floor)
+    reader.complain("mean", "or floor is needed, or tensor_share alone");
+  if (!bar.tensor_share && bar.against.empty()) reader.complain("against", "names nobody");
+  static_cast<BarCoverage&>(bar) = reader.coverage();
+  return bar;
 }
-
-class BarReader {
- public:
-  explicit BarReader(const toml::table& table) : table_(table) {
-    for (const auto& [key, value] : table_)
-      if (std::ranges::find(known, key.str()) == std::end(known)) complain(key.str(), "is not known");
-  }
-
-  Bar read() const {
-    Bar bar;
-    bar.name = text("name");
-    bar.set = text("set");
-    bar.words = texts("words");
-    bar.without = texts("without");
-    bar.against = texts("against");
-    bar.mean = number("mean");
-    bar.floor = number("floor");
-    bar.stretch = number("stretch");
-    bar.tensor_share = number("tensor_share");
-    if (const toml::array* lengths = table_["lengths"].as_array()) {
-      if (lengths->size() != 2) complain("lengths", "needs the shortest and the longest");
-      bar.shortest = (*lengths)[0].value_or(int64_t{0});
-      bar.longest = (*lengths)[1].value_or(int64_t{0});
-    }
-    if (bar.tensor_share ? bar.mean || bar.floor : !bar.mean && !bar.floor)
-      complain("mean", "or floor is needed, or tensor_share alone");
-    if (!bar.tensor_share && bar.against.empty()) complain("against", "names nobody");
-    if (bar.problems().empty()) complain("words", fmt::format("leave no problem of the set {}", bar.set));
-    return bar;
-  }
-
- private:
-  static constexpr std::array<std::string_view, 10> known{"name",    "set",  "words", "without", "lengths",
-                                                          "against", "mean", "floor", "stretch", "tensor_share"};
-
-  [[noreturn]] void complain(std::string_view key, std::string_view what) const {
-    fail(ATTUNE_INVALID_ARGUMENT, "bars.toml, bar '{}': {} {}", table_["name"].value_or(std::string("?")), key, what);
-  }
-
-  std::string text(std::string_view key) const {
-    const auto value = table_[key].value<std::string>();
-    if (!value || value->empty()) complain(key, "is missing or no text");
-    return *value;
-  }
-
-  std::vector<std::string> texts(std::string_view key) const {
-    std::vector<std::string> values;
-    const toml::array* list = table_[key].as_array();
-    if (list == nullptr) return values;
-    for (const toml::node& node : *list) values.push_back(node.value_or(std::string()));
-    return values;
-  }
-
-  std::optional<double> number(std::string_view key) const {
-    const auto value = table_[key].value<double>();
-    if (table_.contains(key) && (!value || !(*value > 0))) complain(key, "is not a number above 0");
-    return value;
-  }
-
-  const toml::table& table_;
-};
 
 // The rows a bar needs, or what is missing.
 std::string missing_for(const Bar& bar, const std::vector<const SpeedRow*>& rows) {
@@ -144,36 +89,9 @@ BarResult compare_with(const Bar& bar, const std::vector<SpeedRow>& rows) {
 
 }  // namespace
 
-std::vector<std::string> Bar::problems() const {
-  std::vector<std::string> covered;
-  for (const std::string& problem : find_set(set).problems) {
-    const std::set<std::string> has = words_of(problem);
-    const auto contained = [&](const std::string& word) { return has.contains(word); };
-    const int64_t length = parse_problem(problem).seq_q;
-    if (std::ranges::all_of(words, contained) && std::ranges::none_of(without, contained) && length >= shortest &&
-        length <= longest)
-      covered.push_back(problem);
-  }
-  return covered;
-}
-
 std::vector<Bar> bars_from(std::string_view text) {
-  toml::table table;
-  try {
-    table = toml::parse(text);
-  } catch (const toml::parse_error& error) {
-    fail(ATTUNE_INVALID_ARGUMENT, "bars.toml, line {}: {}", error.source().begin.line, error.description());
-  }
-  const toml::array* list = table["bar"].as_array();
-  if (list == nullptr || table.size() != 1)
-    fail(ATTUNE_INVALID_ARGUMENT, "bars.toml: it holds [[bar]] entries and nothing else");
   std::vector<Bar> bars;
-  for (const toml::node& node : *list) {
-    bars.push_back(BarReader(*node.as_table()).read());
-    for (size_t i = 0; i + 1 < bars.size(); ++i)
-      if (bars[i].name == bars.back().name)
-        fail(ATTUNE_INVALID_ARGUMENT, "bars.toml: two bars are named '{}'", bars.back().name);
-  }
+  for_each_bar(text, "bar", [&](const toml::table& table) { bars.push_back(bar_from(table)); });
   return bars;
 }
 
@@ -183,8 +101,17 @@ const std::vector<Bar>& bars() {
 }
 
 std::string_view name_of(BarState state) {
-  if (state == BarState::met) return "met";
-  return state == BarState::missed ? "missed" : "incomplete";
+  switch (state) {
+    case BarState::met:
+      return "met";
+    case BarState::missed:
+      return "missed";
+    case BarState::inapplicable:
+      return "does not apply";
+    case BarState::incomplete:
+      break;
+  }
+  return "incomplete";
 }
 
 std::vector<BarResult> compare_with_bars(const std::vector<SpeedRow>& rows, const std::vector<Bar>& bars) {

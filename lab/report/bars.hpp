@@ -1,5 +1,5 @@
-// The bars of lab/bars.toml: what speed Attune sets out to reach, on which problems, against whom; and what a table of
-// measured rows says about each.
+// The bars of lab/bars.toml for GPUs: what speed Attune sets out to reach, on which problems, against whom; and what a
+// table of measured rows says about each. Those for CPUs: lab/report/cpu_bars.hpp.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,19 @@
 
 namespace attune::lab {
 
-struct Bar {
+// Which problems a bar speaks of.
+struct BarCoverage {
   std::string name, set;
   std::vector<std::string> words, without;
   int64_t shortest = 0, longest = std::numeric_limits<int64_t>::max();
+
+  // Those of its set.
+  std::vector<std::string> problems() const;
+};
+
+struct Bar : BarCoverage {
   std::vector<std::string> against;  // peers without whom nothing is said
   std::optional<double> mean, floor, stretch, tensor_share;
-
-  // The problems of its set that it speaks of.
-  std::vector<std::string> problems() const;
 };
 
 // Throws ATTUNE_INVALID_ARGUMENT naming the bar and the key that is missing, wrong or not known.
@@ -30,7 +34,9 @@ std::vector<Bar> bars_from(std::string_view toml);
 // lab/bars.toml, as compiled into this program.
 const std::vector<Bar>& bars();
 
-enum class BarState { met, missed, incomplete };  // incomplete: a problem or a peer it needs was not measured
+// incomplete: a problem or a peer it needs was not measured. inapplicable: it speaks of another kernel or number of
+// threads (lab/report/cpu_bars.hpp).
+enum class BarState { met, missed, incomplete, inapplicable };
 std::string_view name_of(BarState state);
 
 struct BarResult {
