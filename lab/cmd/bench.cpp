@@ -12,9 +12,9 @@
 #include "lab/cmd/common.hpp"
 #include "lab/cmd/peer_bench.hpp"
 #include "lab/cmd/speed_evidence.hpp"
+#include "lab/cmd/timed_rows.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/progress.hpp"
-#include "lab/report/cpu_bars.hpp"
 #include "lab/text.hpp"
 
 namespace attune::lab {
@@ -130,85 +130,6 @@ void check_options(const BenchOptions& options, const std::vector<std::string>& 
     if (!parse_problem(problem).has(ATTUNE_OVERLAP))
       fail(ATTUNE_INVALID_ARGUMENT,
            "--mode pdl: '{}' does not ask to overlap; add the word `overlap`, or take --set latency-overlap", problem);
-}
-
-std::map<std::string, double> figures_of(const Judgement& judgement) {
-  return {{"rel_rms", judgement.rel_rms}, {"rel_rms_bound", judgement.rel_rms_bound},
-          {"max_ulp", judgement.max_ulp}, {"max_ulp_bound", judgement.max_ulp_bound},
-          {"lse_err", judgement.lse_err}, {"lse_bound", judgement.lse_bound}};
-}
-
-// Microseconds, by round.
-nlohmann::json samples_json(const std::vector<std::vector<Sample>>& rounds) {
-  nlohmann::json json = nlohmann::json::array();
-  for (const auto& round : rounds) {
-    nlohmann::json samples = nlohmann::json::array();
-    for (const Sample& sample : round) samples.push_back(sample.seconds * 1e6);
-    json.push_back(std::move(samples));
-  }
-  return json;
-}
-
-// A ceiling with what its probe measured in the same rounds; the share follows from it.
-nlohmann::json probe_json(const TimedProblem& timed, const Share& share) {
-  nlohmann::json json = share_json(share);
-  const auto& recordings = timed.result.measurement.recordings;
-  json["contender"] = share.probe;
-  json["work"] = timed.probe_work.at(share.probe);
-  json["samples"] = samples_json(std::ranges::find(recordings, share.probe, &Recording::name)->rounds);
-  return json;
-}
-
-nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
-  nlohmann::json json = lab::to_json(entrant.check);
-  json["problem"] = timed.problem;
-  json["contender"] = entrant.name;
-  json["us"] = entrant.summary.seconds * 1e6;
-  json["lo"] = entrant.summary.interval.lower * 1e6;
-  json["hi"] = entrant.summary.interval.upper * 1e6;
-  json["gflops"] = timed.flops / entrant.summary.seconds / 1e9;
-  json.update(share_json(entrant.share()));
-  json["relative_std"] = entrant.summary.relative_std;
-  json["samples"] = samples_json(entrant.rounds);
-  if (entrant.threads > 0) {
-    json["threads"] = entrant.threads;
-    json["probes"] = nlohmann::json::array();
-    for (const Share& share : entrant.shares) json["probes"].push_back(probe_json(timed, share));
-  }
-  if (const auto& over = entrant.over_first_count) {
-    json["speedup_over_threads"] = over->threads;
-    json["speedup"] = over->ratio.estimate;
-    json["speedup_lo"] = over->ratio.interval.lower;
-    json["speedup_hi"] = over->ratio.interval.upper;
-  }
-  if (entrant.against_first) {
-    const stats::Verdict& verdict = entrant.against_first->verdict;
-    json["ratio"] = verdict.estimate;
-    json["ratio_lo"] = verdict.interval.lower;
-    json["ratio_hi"] = verdict.interval.upper;
-    json["verdict"] = stats::name_of(verdict.outcome);
-  }
-  if (timed.noise_floor) {
-    json["fit"] = timed.noise_floor->fit;
-    json["noise"] = timed.noise_floor->reason;
-  }
-  return json;
-}
-
-// Of the rows of the first entrant, whatever the number of threads: what bars are about.
-std::vector<CpuRow> cpu_rows_of(const TimedProblem& timed, size_t thread_counts) {
-  std::vector<CpuRow> rows;
-  for (size_t i = 0; i < std::min(timed.entrants.size(), thread_counts); ++i) {
-    const TimedEntrant& entrant = timed.entrants[i];
-    CpuRow& row = rows.emplace_back(CpuRow{timed.problem, entrant.kernel, entrant.threads, timed.flops, {}, {}, {}});
-    Recording recording;
-    recording.rounds = entrant.rounds;
-    row.seconds = {entrant.summary.seconds, stats::order_interval(round_seconds(recording))};
-    for (const Share& share : entrant.shares) row.shares[share.ceiling] = {share.estimate, share.rounds->interval};
-    if (const auto& over = entrant.over_first_count)
-      row.speedups[over->threads] = {over->ratio.estimate, over->ratio.interval};
-  }
-  return rows;
 }
 
 class BenchCommand {

@@ -18,6 +18,7 @@ Bar bar_from(const toml::table& table) {
       "bar", table,
       {"name", "set", "words", "without", "lengths", "against", "mean", "floor", "stretch", "tensor_share"});
   Bar bar;
+  static_cast<BarCoverage&>(bar) = reader.coverage();
   bar.against = reader.texts("against");
   bar.mean = reader.number("mean");
   bar.floor = reader.number("floor");
@@ -26,7 +27,6 @@ Bar bar_from(const toml::table& table) {
   if (bar.tensor_share ? bar.mean || bar.floor : !bar.mean && !bar.floor)
     reader.complain("mean", "or floor is needed, or tensor_share alone");
   if (!bar.tensor_share && bar.against.empty()) reader.complain("against", "names nobody");
-  static_cast<BarCoverage&>(bar) = reader.coverage();
   return bar;
 }
 

@@ -22,6 +22,7 @@ CpuBar cpu_bar_from(const toml::table& table) {
                          {"name", "set", "words", "without", "lengths", "kernel", "threads", "over_threads", "of",
                           "share", "gflops", "speedup", "microseconds", "stretch"});
   CpuBar bar;
+  static_cast<BarCoverage&>(bar) = reader.coverage();
   int kinds = 0;
   for (size_t i = 0; i < kind_names.size(); ++i) {
     const std::optional<double> value = reader.number(kind_names[i]);
@@ -38,7 +39,6 @@ CpuBar cpu_bar_from(const toml::table& table) {
   if (bar.kind == Kind::speedup && (bar.threads == 0 || bar.over_threads == 0))
     reader.complain("speedup", "needs threads and over_threads");
   if (table.contains("kernel")) bar.kernel = reader.text("kernel");
-  static_cast<BarCoverage&>(bar) = reader.coverage();
   return bar;
 }
 

@@ -1,6 +1,7 @@
 // The attune command as a user meets it: exit codes, JSON, silence in a pipe.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -62,6 +63,13 @@ TEST(Command, BadInputIs2) {
                                 "bench --peers cudnn --backend cpu",
                                 "bench --peers cudnn --mode cold",
                                 "bench --backend cpu --evidence folder",
+                                "bench --backend cpu --threads 0",
+                                "bench --backend cpu --threads -1",
+                                "bench --backend cpu --threads 1,x",
+                                "bench --backend cpu --threads 5000",
+                                "bench --backend cpu --threads 1,2,1",
+                                "bench --backend cpu --threads 2 --plugin p.so",
+                                "bench --peers cudnn --threads 2",
                                 "bench --mode pdl 'fwd b1 h8/8 q128 k128 d64 f16'",
                                 "bench --recorded ratios.jsonl",
                                 "bench --peers cudnn --recorded /nonexistent.jsonl",
@@ -148,12 +156,60 @@ TEST(Command, BenchWritesTheFieldsItPromises) {
     EXPECT_TRUE(line.at("ceiling") == "fma" || line.at("ceiling") == "read") << line.at("ceiling");
     EXPECT_GT(line.at("ceiling_value"), 0.0);
     EXPECT_GT(line.at("share"), 0.0);
+    EXPECT_LE(line.at("share_lo"), line.at("share"));
+    EXPECT_GE(line.at("share_hi"), line.at("share"));
+    EXPECT_GE(line.at("threads"), 1);
     EXPECT_EQ(line.at("samples").size(), 7u);
     for (const json& round : line.at("samples")) EXPECT_GE(round.size(), 1u);
+    ASSERT_EQ(line.at("probes").size(), 2u) << "few rows may be bound by computing or by reading";
+    const json& probe = line.at("probes")[0];
+    EXPECT_EQ(probe.at("ceiling"), line.at("ceiling"));
+    EXPECT_EQ(probe.at("share"), line.at("share"));
+    EXPECT_GT(probe.at("work"), 0.0);
+    ASSERT_EQ(probe.at("samples").size(), 7u);
+    EXPECT_EQ(probe.at("samples")[0].size(), line.at("samples")[0].size()) << "in the same rounds";
   }
   EXPECT_EQ(lines[0].at("kernel"), "cpu/portable");
   EXPECT_TRUE(lines[1].at("ratio").is_number());
   EXPECT_TRUE(lines[1].at("verdict").is_string());
+}
+
+TEST(Command, BenchTimesSeveralNumbersOfThreadsInTheSameRounds) {
+  const std::string arguments = "bench --backend cpu --rounds 6 --samples 1 --threads 1,2 'fwd b1 h1/1 q1 k1 d64 f32' ";
+  const auto lines = objects(attune(arguments + "--json"));
+  ASSERT_EQ(lines.size(), 4u) << "two rows, and a bar for each";
+  EXPECT_EQ(lines[0].at("threads"), 1);
+  EXPECT_FALSE(lines[0].contains("speedup"));
+  EXPECT_EQ(lines[1].at("threads"), 2);
+  EXPECT_EQ(lines[1].at("speedup_over_threads"), 1);
+  EXPECT_GT(lines[1].at("speedup"), 0.0);
+  EXPECT_LE(lines[1].at("speedup_lo"), lines[1].at("speedup"));
+  EXPECT_FALSE(lines[1].contains("ratio")) << "more threads are not another contender";
+  for (const json& line : {lines[0], lines[1]}) {
+    ASSERT_EQ(line.at("probes").size(), 2u) << "computing and reading";
+    for (const json& probe : line.at("probes")) {
+      const std::string threads = line.at("threads") == 1 ? "by 1 thread" : "by 2 threads";
+      EXPECT_TRUE(probe.at("contender").get<std::string>().ends_with(threads)) << probe.at("contender");
+      EXPECT_LE(probe.at("share"), line.at("share")) << "the nearest ceiling is the one that bounds";
+    }
+  }
+  EXPECT_EQ(lines[2].at("bar"), "smallest call from C");
+
+  const auto outcome = attune(arguments);
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const size_t row = outcome.output.find("1/1  fwd b1 h1/1 q1 k1 d64 f32, attune, 2 threads: ");
+  const size_t table = outcome.output.find("problem ");
+  EXPECT_LT(row, table) << "rows are shown as they come\n" << outcome.output;
+  for (const char* part : {"threads", "speed over 1 thread", "x [", "read: ", "2 threads", "smallest call from C"})
+    EXPECT_NE(outcome.output.find(part, table), std::string::npos) << part << " in\n" << outcome.output;
+}
+
+TEST(Command, BenchOnACpuTakesItsTime) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto outcome = attune("bench --backend cpu 'fwd b1 h1/1 q64 k64 d16 f16'");
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_GE(took.count(), 2.0) << "a tile unit that is slow for a second must not decide";
 }
 
 TEST(Command, BenchOnAGpuRecordsOtherModesAndTimesEveryConfiguration) {
@@ -192,8 +248,8 @@ TEST(Command, BenchOnAGpuRecordsOtherModesAndTimesEveryConfiguration) {
 TEST(Command, RunPrintsATable) {
   const auto outcome = attune(std::string("run --backend cpu --rounds 6 ") + problem);
   EXPECT_EQ(outcome.status, 0) << outcome.output;
-  for (const char* word :
-       {"problem", "kernel", "median", "GFLOP/s", "of peak", " % of ", "error", "unfused", "why", "cpu/", "fma: "})
+  for (const char* word : {"problem", "kernel", "median", "GFLOP/s", "of peak", " % [", "] of ", "error", "unfused",
+                           "why", "cpu/", "fma: "})
     EXPECT_NE(outcome.output.find(word), std::string::npos) << word;
   const auto lines = objects(attune(std::string("run --backend cpu --json --rounds 6 ") + problem));
   ASSERT_EQ(lines.size(), 1u);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/error.hpp"
 #include "cpu/amx_absence.hpp"
 #include "tests/jit/toy.hpp"
 #include "tests/support/gpu.hpp"
@@ -48,6 +49,27 @@ TEST(Ceilings, OfThisCpuArePlausible) {
     EXPECT_GT(amx.value, named(ceilings, "fma").value) << "what tiles are for";
   }
   for (const Ceiling& ceiling : ceilings) EXPECT_LE(ceiling.lower, ceiling.upper);
+}
+
+// What a call of a probe is said to do must not depend on who shares it.
+TEST(Ceilings, AProbeOfMoreThreadsDoesMoreWork) {
+  const auto work = [](const char* ceiling, int count) {
+    attune_options options{};
+    options.threads = count;
+    cpu::Threads threads(options);
+    const CpuProbe probe = cpu_probe(ceiling, threads, "probe");
+    EXPECT_EQ(probe.contender->name(), "probe");
+    EXPECT_STREQ(probe.ceiling.name, ceiling);
+    return probe.work;
+  };
+  EXPECT_DOUBLE_EQ(work("fma", 3), 3 * work("fma", 1));
+  EXPECT_NEAR(work("read", 3), 256.0 * (1 << 20), 64);
+  EXPECT_DOUBLE_EQ(work("read", 1), 256.0 * (1 << 20));
+  if (cpu::amx_absence().empty())
+    EXPECT_DOUBLE_EQ(work("amx", 2), 2 * work("amx", 1));
+  else
+    EXPECT_THAT([&] { work("amx", 1); }, testing::ThrowsMessage<Error>(testing::HasSubstr(cpu::amx_absence())));
+  EXPECT_THAT([&] { work("exp2", 1); }, testing::ThrowsMessage<Error>(testing::HasSubstr("fma, amx and read")));
 }
 
 TEST(Ceilings, OfThisGpuArePlausible) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "lab/measure/cpu_contender.hpp"
 #include "simulated.hpp"
 
 namespace attune::lab {
@@ -125,6 +126,54 @@ TEST(Engine, EveryRoundMeasuresEveryContenderThereAndBack) {
   }
 }
 
+TEST(Engine, AProbeSharesTheRoundsAndIsComparedWithNobody) {
+  SimulatedMachine machine(1);
+  Protocol protocol;
+  protocol.samples = 2;
+  Session session(protocol, machine);
+  session.add(std::make_unique<SimulatedContender>("kernel", machine, Simulated{.noisy = false}));
+  session.add_twin(std::make_unique<SimulatedContender>("kernel", machine, Simulated{.noisy = false}));
+  session.add(std::make_unique<SimulatedContender>("other", machine, Simulated{.noisy = false}));
+  session.add_probe(std::make_unique<SimulatedContender>("probe", machine, Simulated{.seconds = 3e-4, .noisy = false}),
+                    "kernel");
+  const Result result = session.run();
+  ASSERT_EQ(result.measurement.recordings.size(), 4u);
+  const Recording& probe = result.measurement.recordings[3];
+  EXPECT_EQ(probe.role, Role::probe);
+  ASSERT_EQ(probe.rounds.size(), 15u);
+  for (const auto& round : probe.rounds) EXPECT_EQ(round.size(), 2u);
+  ASSERT_EQ(result.analysis.comparisons.size(), 1u);
+  EXPECT_EQ(result.analysis.comparisons[0].name, "other");
+  EXPECT_DOUBLE_EQ(result.analysis.summaries[3].seconds, 3e-4);
+  // Among the others, in the shuffled order: whoever is visited before it changes from round to round.
+  std::set<std::string> neighbours;
+  const std::vector<std::string> visits(machine.visits.begin() + 12, machine.visits.end());  // after the warm-up
+  for (size_t i = 1; i < visits.size(); ++i)
+    if (visits[i] == "probe") neighbours.insert(visits[i - 1]);
+  EXPECT_THAT(neighbours, testing::UnorderedElementsAre("kernel", "other", "probe"));
+
+  const RoundRatio ratio = round_ratio(probe, result.measurement.recordings[0], {}, 6, 1);
+  EXPECT_THAT(ratio.by_round, testing::Each(testing::DoubleNear(0.5, 1e-9)));
+  EXPECT_NEAR(ratio.estimate, 0.5, 1e-9);
+  EXPECT_NEAR(ratio.interval.lower, 0.5, 1e-9);
+}
+
+TEST(Engine, ABatchOfAProbeLastsAsLongAsTheKernels) {
+  SimulatedMachine machine(1);
+  const auto calls = [&](const char* name, double seconds) {
+    return std::make_unique<CpuContender>(
+        name, [&machine, seconds] { machine.pass(seconds); }, std::function<void(uint64_t)>{}, machine);
+  };
+  Session session({}, machine);
+  session.add(calls("long", 60e-3));
+  session.add(calls("short", 1e-6));
+  session.add_probe(calls("beside the long", 1e-3), "long");
+  session.add_probe(calls("beside the short", 1e-3), "short");
+  const auto recordings = session.run().measurement.recordings;
+  EXPECT_NEAR(std::stod(recordings[2].facts.at("calls_per_sample")), 60, 7);
+  EXPECT_NEAR(std::stod(recordings[3].facts.at("calls_per_sample")), 2, 1) << "a sample of 2 ms";
+}
+
 TEST(Engine, TheSeedDecidesTheOrder) {
   const auto visits = [](uint64_t seed) {
     SimulatedMachine machine(1);
@@ -231,6 +280,8 @@ TEST(Engine, RefusesWhatItCannotMeasure) {
   EXPECT_THROW(session.add(contender("a")), Error);
   session.add_twin(contender("a"));
   EXPECT_THROW(session.add_twin(contender("a")), Error);
+  EXPECT_THROW(session.add_probe(contender("a"), "a"), Error) << "a name that is taken";
+  EXPECT_THROW(session.add_probe(contender("probe"), "nobody"), Error);
   Protocol none;
   none.rounds = 0;
   EXPECT_THROW(Session(none, machine), Error);

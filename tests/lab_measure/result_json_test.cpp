@@ -51,6 +51,19 @@ TEST(ResultJson, KeepsEverySample) {
   }
 }
 
+TEST(ResultJson, ProbesComeBackAsProbes) {
+  SimulatedMachine machine(4);
+  Session session({}, machine);
+  session.add(std::make_unique<SimulatedContender>("kernel", machine, Simulated{}));
+  session.add_probe(std::make_unique<SimulatedContender>("probe", machine, Simulated{}), "kernel");
+  const json stored = json::parse(to_json(session.run()).dump());
+  EXPECT_EQ(stored["measurement"]["contenders"][1]["role"], "probe");
+  const Measurement read = measurement_from_json(stored["measurement"]);
+  EXPECT_EQ(read.recordings[1].role, Role::probe);
+  EXPECT_EQ(json::parse(to_json(analyse(read)).dump()), stored["analysis"]);
+  EXPECT_TRUE(stored["analysis"]["comparisons"].empty());
+}
+
 void expect_refused(const json& measurement, const char* words) {
   try {
     analyse(measurement_from_json(measurement));
