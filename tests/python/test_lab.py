@@ -46,6 +46,15 @@ def test_every_kernel_asked_for_takes_part(lab):
     assert line["facts"]["fake/other"] == {"kernel": "fake/other"}
 
 
+def test_peers_alone_are_without_attune(lab):
+    result = lab("--peers=cudnn,flash", "--peers-alone", CAUSAL)
+    assert result.returncode == 0, result.stderr
+    (line,) = lines_of(result)
+    assert line["kernels"] == []
+    assert list(seconds_of(line)) == ["cudnn", "cudnn (A/A)", "flash"]
+    assert f"checked {CAUSAL}: cudnn right; flash right" in result.stderr
+
+
 def test_names_the_backend_behind_the_default(lab):
     (line,) = lines_of(lab("--peers=default", CAUSAL))
     assert line["facts"]["default"]["backend"] == "CUDNN_ATTENTION"

@@ -48,6 +48,9 @@ def parser() -> argparse.ArgumentParser:
         "--peers", default="cudnn,flash", help=f"with commas: {', '.join(PEERS)}, or all (default: %(default)s)"
     )
     p.add_argument("--kernel", action="append", default=[], help="a kernel of Attune by name; may be given again")
+    p.add_argument(
+        "--peers-alone", action="store_true", help="without Attune, as records made elsewhere were: its heat slows others"
+    )
     p.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     p.add_argument("--rounds", type=int, help="of measurement")
     p.add_argument("--samples", type=int, help="of each contender in each round")
@@ -116,6 +119,8 @@ def _said_of_check(outcome: Outcome, kernels: list[str]) -> str:
     said = [f"{name} wrong: {outcome.wrong[name]}" for name in kernels if name in outcome.wrong]
     said += [f"{name} absent: {outcome.absent[name]}" for name in kernels if name in outcome.absent]
     said += [f"{name} right" for name in outcome.kernels]
+    if not kernels:
+        said += [f"{contender.name} right" for contender in outcome.passed]
     return f"{outcome.problem.text}: {'; '.join(said)}"
 
 
@@ -134,7 +139,8 @@ def run(options) -> int:
     host = Host(torch, engine, driver, _protocol(options), device, options.device, options.seed)
     outcomes = []
     with ExitStack() as stack:
-        kernels = [AttuneContender(library, name, options.device) for name in dict.fromkeys(options.kernel or [None])]
+        asked_kernels = [] if options.peers_alone else options.kernel or [None]
+        kernels = [AttuneContender(library, name, options.device) for name in dict.fromkeys(asked_kernels)]
         for kernel in kernels:
             stack.callback(kernel.close)
         names = [kernel.name for kernel in kernels]
@@ -145,7 +151,7 @@ def run(options) -> int:
         for number, problem in enumerate(asked, 1):
             progress.now(problem.text, (number - 1) / len(asked))
             outcomes.append(check(host, problem, kernels, peers))
-            if not outcomes[-1].kernels or number == len(asked):
+            if (kernels and not outcomes[-1].kernels) or number == len(asked):
                 progress.done(number, f"checked {_said_of_check(outcomes[-1], names)}")
         for number, outcome in enumerate(outcomes, 1):
             time_in_rounds(host, outcome, progress.now)
