@@ -45,6 +45,8 @@ namespace {
 // Enough tasks for any machine this runs on; fewer than this, and the keys are split as well.
 constexpr int64_t wanted_tasks = 64;
 constexpr int64_t least_keys_per_split = 512;
+// Packed keys that more than two tasks share may take this much memory; beyond, each task packs for itself.
+constexpr double most_packed_bytes = 256 << 20;
 // Waking sleeping threads takes about this long.
 constexpr double least_seconds_for_threads = 10e-6;
 
@@ -68,12 +70,13 @@ class LevelPlan final : public Plan {
     const double stacked = static_cast<double>(problem.seq_q) * static_cast<double>(problem.group());
     by_rows_ = stacked <= level.few_rows;
     rows_ = by_rows_ ? std::max(static_cast<int>(stacked), 1) : level.task_rows(problem);
-    packs_ = !by_rows_ && level.packed_bytes(problem) > 0;
     const auto tasks_of = [&](int rows, int heads) {
       const int64_t tasks_of_heads = problem.heads_kv / heads;
       return static_cast<double>(problem.batch) * static_cast<double>(tasks_of_heads) * std::ceil(stacked / rows);
     };
     while (rows_ > least_task_rows && tasks_of(rows_, 1) < wanted_tasks) rows_ /= 2;
+    packs_ =
+        !by_rows_ && (level.needs_packed(problem) || (stacked > 2.0 * rows_ && packed_bytes() <= most_packed_bytes));
     const int64_t most_splits = std::max<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1);
     if (by_rows_ && heads_are_neighbours(problem)) {
       const auto fits = [&](int heads) {
@@ -139,6 +142,14 @@ class LevelPlan final : public Plan {
       for (int head = 0; head < heads_; ++head, ++task.block.head_kv, parts += head_stride)
         level_.join(call, task.block, parts, splits_, stride);
     });
+  }
+
+  // Of all keys, roughly.
+  double packed_bytes() const {
+    const double keys = problem.packed() ? static_cast<double>(problem.total_k)
+                                         : static_cast<double>(problem.batch) * static_cast<double>(problem.seq_k);
+    return keys / packed_keys * static_cast<double>(problem.heads_kv) *
+           static_cast<double>(level_.packed_bytes(problem));
   }
 
   template <typename Body>

@@ -1,5 +1,5 @@
-// The block path: up to block_rows stacked rows against all their keys, by blocked online softmax. Keys come in chunks
-// that are packed once and used by every register tile of rows.
+// The block path: up to block_rows stacked rows against all their keys, by blocked online softmax. Keys are packed,
+// once for all tasks or once for all register tiles of a task, and come in chunks.
 #pragma once
 
 #include "cpu/level/level.hpp"
@@ -37,6 +37,24 @@ class Arena {
 
 constexpr int64_t row_pitch = max_head_dim + 16;  // of the temporary rows below
 
+// How a step of packed_keys keys lies once it is packed, in floats: a header, rows of K, strips of V.
+struct StepLayout {
+  int64_t k_pitch = 0;
+  int64_t strips = 0;
+
+  // Rows of K are no power of two apart, so that they do not fall on the same cache sets.
+  explicit StepLayout(const Problem& p)
+      : k_pitch(round_up(p.dim_qk, width) + 16), strips(round_up(p.dim_v, strip_columns) / strip_columns) {
+    v_floats_ = round_up(p.dim_v, width) / strip_columns * strip_pitch;  // packing writes full vectors
+  }
+  int64_t k_at() const { return 16; }
+  int64_t v_at() const { return k_at() + packed_keys * k_pitch; }
+  int64_t step() const { return v_at() + v_floats_; }
+
+ private:
+  int64_t v_floats_ = 0;
+};
+
 // A register tile of rows and its state between chunks.
 template <typename T>
 struct Tile {
@@ -52,31 +70,24 @@ struct Tile {
 // Everything in the scratch memory of a task.
 template <typename T>
 struct Scratch {
+  StepLayout layout;
   Tile<T> tiles[max_tiles];
-  float* k = nullptr;  // chunk_keys + key_step rows of k_pitch
-  int64_t k_pitch = 0;
-  float* v = nullptr;  // strips x chunk_keys x strip_columns
-  int64_t strips = 0;
-  float* x = nullptr;       // chunk_keys + key_step rows of tile_rows: scores, then weights
+  float* steps = nullptr;   // a chunk of packed keys, where they are not packed for all tasks
+  float* x = nullptr;       // chunk_keys rows of tile_rows: scores, then weights
   float* bias = nullptr;    // chunk_keys x tile_rows
   T* rescale = nullptr;     // tile_rows
   float* q_rows = nullptr;  // 4 rows of row_pitch, on their way to Tile::q
   T* out_rows = nullptr;    // 4 rows of row_pitch, on their way from Tile::out
 
-  Scratch(const Problem& p, Arena& arena) {
-    strips = round_up(p.dim_v, strip_columns) / strip_columns;
-    const int64_t written_strips = round_up(p.dim_v, width) / strip_columns;  // packing writes full vectors
-    // Not a power of two, so that rows do not fall on the same cache sets.
-    k_pitch = round_up(p.dim_qk, width) + 16;
+  Scratch(const Problem& p, Arena& arena) : layout(p) {
     for (Tile<T>& tile : tiles) {
       tile.q = arena.take<float>(round_up(p.dim_qk, 4) * tile_rows);
-      tile.out = arena.take<T>(round_up(strips * strip_columns, 4) * tile_rows);
+      tile.out = arena.take<T>(round_up(layout.strips * strip_columns, 4) * tile_rows);
       tile.largest = arena.take<float>(tile_rows);
       tile.sums = arena.take<T>(tile_rows);
     }
-    k = arena.take<float>((chunk_keys<T> + key_step) * k_pitch);
-    v = arena.take<float>(written_strips * chunk_keys<T> * strip_columns);
-    x = arena.take<float>((chunk_keys<T> + key_step) * tile_rows);
+    steps = arena.take<float>(chunk_keys<T> / packed_keys * layout.step());
+    x = arena.take<float>(chunk_keys<T> * tile_rows);
     if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(chunk_keys<T> * tile_rows);
     rescale = arena.take<T>(tile_rows);
     q_rows = arena.take<float>(4 * row_pitch);
@@ -84,7 +95,7 @@ struct Scratch {
   }
 };
 
-// Keys [from, from + keys) as float rows, then zero rows up to the next multiple of key_step.
+// Keys [from, from + keys) as float rows, then zero rows up to packed_keys.
 inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t keys, float* to, int64_t pitch) {
   const Problem& p = *call.problem;
   const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
@@ -93,11 +104,11 @@ inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t k
       for_each_vector<dtype>(k + i * p.k.row * size_of<dtype>, p.dim_qk,
                              [&](int64_t d, Floats value) { store(to + i * pitch + d, value); });
   });
-  for (int64_t i = keys * pitch; i < (keys + key_step) * pitch; i += width) store(to + i, Floats{});
+  for (int64_t i = keys * pitch; i < packed_keys * pitch; i += width) store(to + i, Floats{});
 }
 
 // A vector of one row of V, cut into strips.
-inline void store_strips(Floats value, float* to, [[maybe_unused]] int64_t strip_pitch) {
+inline void store_strips(Floats value, float* to) {
 #if defined(__AVX512F__)
   static_assert(strip_columns == 8);
   _mm256_storeu_ps(to, low_half(value));
@@ -113,20 +124,36 @@ inline void store_strips(Floats value, float* to, [[maybe_unused]] int64_t strip
 }
 
 // Values of keys [from, from + keys) in strips. True if all are finite.
-template <typename T>
-bool pack_v(const Call& call, const Block& block, int64_t from, int64_t keys, Scratch<T>& scratch) {
+inline bool pack_v(const Call& call, const Block& block, int64_t from, int64_t keys, float* to) {
   const Problem& p = *call.problem;
-  constexpr int64_t strip_pitch = chunk_keys<T> * strip_columns;
   const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
   Floats not_finite{};
   with_dtype(p.dtype, [&]<Dtype dtype>() {
     for (int64_t i = 0; i < keys; ++i)
       for_each_vector<dtype>(v + i * p.v.row * size_of<dtype>, p.dim_v, [&](int64_t column, Floats value) {
         not_finite += value * 0.0f;
-        store_strips(value, scratch.v + column / strip_columns * strip_pitch + i * strip_columns, strip_pitch);
+        store_strips(value, to + column / strip_columns * strip_pitch + i * strip_columns);
       });
   });
   return sum_of<float>(not_finite) == 0;
+}
+
+// One step, complete. The header says whether all values are finite.
+inline void pack_step(const Call& call, const Block& block, const StepLayout& layout, int64_t from, int64_t keys,
+                      float* to) {
+  pack_k(call, block, from, keys, to + layout.k_at(), layout.k_pitch);
+  to[0] = pack_v(call, block, from, keys, to + layout.v_at()) ? 1.0f : 0.0f;
+}
+
+// The packed keys from `chunk` on, which is a multiple of packed_keys, up to `end`: those of all tasks, or packed now.
+template <typename T>
+const float* steps_of(const Call& call, const Block& block, const Scratch<T>& scratch, int64_t chunk, int64_t end) {
+  const int64_t step = scratch.layout.step();
+  if (block.packed != nullptr) return reinterpret_cast<const float*>(block.packed) + chunk / packed_keys * step;
+  float* to = scratch.steps;
+  for (int64_t key = chunk; key < end; key += packed_keys, to += step)
+    pack_step(call, block, scratch.layout, key, smaller_of(packed_keys, end - key), to);
+  return scratch.steps;
 }
 
 // Which rows a tile has, and which keys they see; nothing summed yet.
@@ -170,7 +197,7 @@ void begin_tile(const Call& call, const Block& block, int first, int count, Scra
     for (int64_t d = 0; d < p.dim_qk; d += 4)
       transpose_4x4(scratch.q_rows + d, row_pitch, tile.q + d * rows + lane, rows);
   }
-  for (int64_t i = 0; i < scratch.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
+  for (int64_t i = 0; i < scratch.layout.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
 }
 
 // Hides from each row the keys outside its range: x is (keys x rows), its first key is `from`.
@@ -227,19 +254,44 @@ void shape_scores(const Call& call, const Block& block, const Tile<T>& tile, int
   }
 }
 
+// The scores of `keys` keys from the `first` of `steps` on, a multiple of key_step.
+template <int Vecs>
+void score_steps(const float* steps, const StepLayout& layout, int64_t first, int64_t keys, const float* q, int64_t dim,
+                 float* x) {
+  for (int64_t i = 0; i < keys;) {
+    const int64_t at = (first + i) % packed_keys;
+    const int64_t count = smaller_of(packed_keys - at, keys - i);
+    const float* k = steps + (first + i) / packed_keys * layout.step() + layout.k_at() + at * layout.k_pitch;
+    score_block<Vecs>(k, layout.k_pitch, count, q, dim, x + i * Vecs * width);
+    i += count;
+  }
+}
+
+inline Strip strip_from(const float* steps, const StepLayout& layout, int64_t first) {
+  const int64_t at = first % packed_keys;
+  return {steps + first / packed_keys * layout.step() + layout.v_at() + at * strip_columns, packed_keys - at,
+          layout.step()};
+}
+
+inline bool values_are_finite(const float* steps, const StepLayout& layout, int64_t first, int64_t keys) {
+  for (int64_t i = first / packed_keys; i * packed_keys < first + keys; ++i)
+    if (steps[i * layout.step()] == 0) return false;
+  return true;
+}
+
 // Keys [from, to) of the packed chunk that begins at `chunk`, for one tile.
 template <typename T, int Vecs>
-void step_tile(const Call& call, const Block& block, Scratch<T>& scratch, Tile<T>& tile, int64_t chunk, int64_t from,
-               int64_t to, bool v_finite) {
-  const int64_t keys = to - from;
-  score_block<Vecs>(scratch.k + (from - chunk) * scratch.k_pitch, scratch.k_pitch, keys, tile.q, call.problem->dim_qk,
-                    scratch.x);
+void step_tile(const Call& call, const Block& block, Scratch<T>& scratch, Tile<T>& tile, const float* steps,
+               int64_t chunk, int64_t from, int64_t to) {
+  const int64_t keys = to - from, first = from - chunk;
+  const StepLayout& layout = scratch.layout;
+  score_steps<Vecs>(steps, layout, first, keys, tile.q, call.problem->dim_qk, scratch.x);
   shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
   const bool ranged = hide_unseen(block, tile, from, keys, scratch.x);
   const bool hidden = ranged || (call.problem->features & (ATTUNE_BIAS | ATTUNE_MASK)) != 0;
   online_softmax<T, Vecs>(call, scratch.x, keys, tile.largest, tile.sums, scratch.rescale);
-  value_block<T, Vecs>(scratch.v + (from - chunk) * strip_columns, chunk_keys<T> * strip_columns, scratch.strips, keys,
-                       scratch.x, scratch.rescale, hidden && !v_finite, tile.out);
+  value_block<T, Vecs>(strip_from(steps, layout, first), layout.strips, keys, scratch.x, scratch.rescale,
+                       hidden && !values_are_finite(steps, layout, first, keys), tile.out);
 }
 
 // Calls f with the number of vectors that `count` rows need, as a compile-time constant.
@@ -285,18 +337,17 @@ void forward_block_as(const Call& call, const Block& block, void* memory) {
     begin = smaller_of(begin, tile.begin);
     end = larger_of(end, tile.end);
   }
-  for (int64_t chunk = begin; chunk < end;) {
+  for (int64_t chunk = begin / packed_keys * packed_keys; chunk < end;) {
     // Chunks end at multiples of their size whatever row the task begins with.
     const int64_t next = smaller_of(end, (chunk / chunk_keys<T> + 1) * chunk_keys<T>);
-    pack_k(call, block, chunk, next - chunk, scratch.k, scratch.k_pitch);
-    const bool v_finite = pack_v(call, block, chunk, next - chunk, scratch);
+    const float* steps = steps_of(call, block, scratch, chunk, next);
     for (int i = 0; i < tiles; ++i) {
       Tile<T>& tile = scratch.tiles[i];
-      const int64_t from = larger_of(chunk, tile.begin);
+      const int64_t from = larger_of(chunk, tile.begin / key_step * key_step);
       const int64_t to = smaller_of(next, tile.end);
       if (from >= to) continue;
       with_vecs(tile.count,
-                [&]<int Vecs>() { step_tile<T, Vecs>(call, block, scratch, tile, chunk, from, to, v_finite); });
+                [&]<int Vecs>() { step_tile<T, Vecs>(call, block, scratch, tile, steps, chunk, from, to); });
     }
     chunk = next;
   }
@@ -308,6 +359,11 @@ inline void forward_block(const Call& call, const Block& block, void* scratch) {
     forward_block_as<double>(call, block, scratch);
   else
     forward_block_as<float>(call, block, scratch);
+}
+
+inline size_t vector_step_bytes(const Problem& p) { return static_cast<size_t>(StepLayout(p).step()) * sizeof(float); }
+inline void pack_vector_step(const Call& call, const Block& block, int64_t from, int64_t keys, char* to) {
+  pack_step(call, block, StepLayout(*call.problem), from, keys, reinterpret_cast<float*>(to));
 }
 
 template <typename T>

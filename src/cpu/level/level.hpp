@@ -82,8 +82,10 @@ struct Level {
   // Joins `parts` partial results that lie `stride` doubles apart.
   void (*join)(const Call&, const Block&, const double* parts, int64_t count, int64_t stride);
 
-  // What the block path wants of every KV head, made once before its tasks: packed_bytes for each packed_keys keys, by
-  // pack() from the `count` keys at `from` (the block has no rows). 0: it reads the tensors as they are.
+  // The keys of a KV head as the block path wants them, made once before its tasks: packed_bytes for each packed_keys
+  // keys, by pack() from the `count` keys at `from` (the block has no rows). What was not made, a task makes for
+  // itself, unless it needs_packed.
+  bool (*needs_packed)(const Problem&);
   size_t (*packed_bytes)(const Problem&);
   void (*pack)(const Call&, const Block&, int64_t from, int64_t count, char* to);
 

@@ -49,7 +49,7 @@ float sum_memory(const float* data, int64_t count) {
 }
 
 int vector_task_rows(const Problem&) { return block_rows; }
-size_t nothing_packed(const Problem&) { return 0; }
+bool packs_itself(const Problem&) { return false; }
 
 constexpr Level level_table(const char* name, bool has_fused_multiply_add) {
   Level level{};
@@ -62,7 +62,9 @@ constexpr Level level_table(const char* name, bool has_fused_multiply_add) {
   level.forward_block = forward_block;
   level.forward_rows = forward_rows;
   level.join = join;
-  level.packed_bytes = nothing_packed;
+  level.needs_packed = packs_itself;
+  level.packed_bytes = vector_step_bytes;
+  level.pack = pack_vector_step;
   level.unfused_scores = unfused_scores;
   level.unfused_softmax = unfused_softmax;
   level.unfused_values = unfused_values;

@@ -2,6 +2,7 @@
 // Keys need no transposition that way, and the softmax needs no sum across lanes.
 #pragma once
 
+#include "cpu/level/level.hpp"
 #include "cpu/level/vector.inl.hpp"
 
 namespace attune::cpu::ATTUNE_LEVEL {
@@ -12,8 +13,9 @@ constexpr int max_vecs = 3;
 constexpr int key_step = vector_bytes == 64 ? 8 : 4;
 constexpr int tile_rows = max_vecs * width;
 
-// V is packed in strips of this many columns: (dim_v / strip_columns) x keys x strip_columns.
+// V is packed in strips of this many columns: (dim_v / strip_columns) x packed_keys x strip_columns.
 constexpr int strip_columns = key_step;
+constexpr int64_t strip_pitch = packed_keys * strip_columns;
 
 // scores[i][row] = sum over d, in order, of k[i][d] * q[d][row], for key_step keys.
 template <int Vecs>
@@ -54,44 +56,56 @@ inline void add_to(double* out, const double* rescale, Floats sum) {
   store(out + double_width, multiply_add(load(out + double_width), load(rescale + double_width), high_doubles(sum)));
 }
 
+// A strip of values from some key on: steps of packed_keys keys lie step_pitch apart.
+struct Strip {
+  const float* at;
+  int64_t left;  // keys of the first step from here on
+  int64_t step_pitch;
+};
+
 // out[c][row] = out[c][row] * rescale[row] + sum over keys of v[key][c] * weights[key][row], for one strip of columns.
 // skip_zeros: a weight of 0 hides the key even where v is infinite or NaN.
 template <typename Sum, int Vecs, bool skip_zeros>
-void value_strip(const float* v_strip, int64_t keys, const float* weights, const Sum* rescale, Sum* out) {
+void value_strip(Strip v, int64_t keys, const float* weights, const Sum* rescale, Sum* out) {
   constexpr int rows = Vecs * width;
   Floats sum[strip_columns][Vecs] = {};
-  for (int64_t k = 0; k < keys; ++k) {
-    Floats weight[Vecs];
-    ATTUNE_UNROLL
-    for (int v = 0; v < Vecs; ++v) weight[v] = load(weights + k * rows + v * width);
-    ATTUNE_UNROLL
-    for (int c = 0; c < strip_columns; ++c) {
-      const Floats value = splat(v_strip[k * strip_columns + c]);
+  while (keys > 0) {
+    const int64_t count = v.left < keys ? v.left : keys;
+    for (int64_t k = 0; k < count; ++k, weights += rows) {
+      Floats weight[Vecs];
       ATTUNE_UNROLL
-      for (int v = 0; v < Vecs; ++v) {
-        Floats seen = value;
-        if constexpr (skip_zeros) seen = weight[v] == 0.0f ? Floats{} : value;
-        sum[c][v] = multiply_add(seen, weight[v], sum[c][v]);
+      for (int i = 0; i < Vecs; ++i) weight[i] = load(weights + i * width);
+      ATTUNE_UNROLL
+      for (int c = 0; c < strip_columns; ++c) {
+        const Floats value = splat(v.at[k * strip_columns + c]);
+        ATTUNE_UNROLL
+        for (int i = 0; i < Vecs; ++i) {
+          Floats seen = value;
+          if constexpr (skip_zeros) seen = weight[i] == 0.0f ? Floats{} : value;
+          sum[c][i] = multiply_add(seen, weight[i], sum[c][i]);
+        }
       }
     }
+    v.at += v.step_pitch - (packed_keys - v.left) * strip_columns;
+    v.left = packed_keys;
+    keys -= count;
   }
   ATTUNE_UNROLL
   for (int c = 0; c < strip_columns; ++c) {
     ATTUNE_UNROLL
-    for (int v = 0; v < Vecs; ++v) add_to(out + c * rows + v * width, rescale + v * width, sum[c][v]);
+    for (int i = 0; i < Vecs; ++i) add_to(out + c * rows + i * width, rescale + i * width, sum[c][i]);
   }
 }
 
-// All strips; v points at the first key to use within the first strip, strips lie strip_pitch apart.
+// All strips, from the first one on.
 template <typename Sum, int Vecs>
-void value_block(const float* v, int64_t strip_pitch, int64_t strips, int64_t keys, const float* weights,
-                 const Sum* rescale, bool skip_zeros, Sum* out) {
-  for (int64_t i = 0; i < strips; ++i) {
-    Sum* at = out + i * strip_columns * Vecs * width;
+void value_block(Strip v, int64_t strips, int64_t keys, const float* weights, const Sum* rescale, bool skip_zeros,
+                 Sum* out) {
+  for (int64_t i = 0; i < strips; ++i, v.at += strip_pitch, out += strip_columns * Vecs * width) {
     if (skip_zeros)
-      value_strip<Sum, Vecs, true>(v + i * strip_pitch, keys, weights, rescale, at);
+      value_strip<Sum, Vecs, true>(v, keys, weights, rescale, out);
     else
-      value_strip<Sum, Vecs, false>(v + i * strip_pitch, keys, weights, rescale, at);
+      value_strip<Sum, Vecs, false>(v, keys, weights, rescale, out);
   }
 }
 

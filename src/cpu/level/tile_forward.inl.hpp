@@ -195,11 +195,14 @@ size_t tile_scratch_bytes(const Problem& p) {
   return arena.used() > without ? arena.used() : without;
 }
 
-size_t packed_step_bytes(const Problem& p) { return on_tiles(p) ? static_cast<size_t>(TileLayout(p).step_bytes()) : 0; }
+size_t packed_step_bytes(const Problem& p) {
+  return on_tiles(p) ? static_cast<size_t>(TileLayout(p).step_bytes()) : vector_step_bytes(p);
+}
 
 // One step of keys, complete.
 template <Dtype dtype>
-void pack_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys, char* to) {
+void pack_tile_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
+                    char* to) {
   StepHeader header{};
   if constexpr (dtype == Dtype::bf16) {
     header.special_values = transpose_v_step(call, block, layout, from, keys, to + layout.v_at());
@@ -212,8 +215,9 @@ void pack_step(const Call& call, const Block& block, const TileLayout& layout, i
 }
 
 void pack_keys(const Call& call, const Block& block, int64_t from, int64_t keys, char* to) {
+  if (!on_tiles(*call.problem)) return pack_vector_step(call, block, from, keys, to);
   const TileLayout layout(*call.problem);
-  with_dtype(call.problem->dtype, [&]<Dtype dtype>() { pack_step<dtype>(call, block, layout, from, keys, to); });
+  with_dtype(call.problem->dtype, [&]<Dtype dtype>() { pack_tile_step<dtype>(call, block, layout, from, keys, to); });
 }
 
 constexpr Level tile_level_table(const char* name) {
@@ -221,6 +225,7 @@ constexpr Level tile_level_table(const char* name) {
   level.scratch_bytes = tile_scratch_bytes;
   level.forward_block = forward_tiles;
   level.task_rows = tile_task_rows;
+  level.needs_packed = on_tiles;
   level.packed_bytes = packed_step_bytes;
   level.pack = pack_keys;
   level.works = tiles_work;

@@ -17,8 +17,8 @@ void unfused_scores_as(const Call& call, const Block& block, int64_t seq_k, cons
   constexpr int rows = Vecs * width;
   for (int64_t from = 0; from < seq_k; from += chunk_keys<float>) {
     const int64_t keys = smaller_of(chunk_keys<float>, seq_k - from);
-    pack_k(call, block, from, keys, scratch.k, scratch.k_pitch);
-    score_block<Vecs>(scratch.k, scratch.k_pitch, keys, tile.q, call.problem->dim_qk, scratch.x);
+    const float* steps = steps_of(call, block, scratch, from, from + keys);
+    score_steps<Vecs>(steps, scratch.layout, 0, keys, tile.q, call.problem->dim_qk, scratch.x);
     shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
     hide_unseen(block, tile, from, keys, scratch.x);
     __builtin_memcpy(state.scores + from * rows, scratch.x, static_cast<size_t>(keys * rows) * sizeof(float));
@@ -62,7 +62,7 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
   Tile<T>& tile = scratch.tiles[0];
   tile.count = block.count;
   tile.vecs = Vecs;
-  for (int64_t i = 0; i < scratch.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
+  for (int64_t i = 0; i < scratch.layout.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
   for (int lane = 0; lane < rows; ++lane) {
     scratch.rescale[lane] = 1;
     tile.largest[lane] = state.largest[lane];
@@ -70,9 +70,9 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
   }
   for (int64_t from = 0; from < seq_k; from += chunk_keys<T>) {
     const int64_t keys = smaller_of(chunk_keys<T>, seq_k - from);
-    const bool v_finite = pack_v(call, block, from, keys, scratch);
-    value_block<T, Vecs>(scratch.v, chunk_keys<T> * strip_columns, scratch.strips, keys, state.scores + from * rows,
-                         scratch.rescale, !v_finite, tile.out);
+    const float* steps = steps_of(call, block, scratch, from, from + keys);
+    value_block<T, Vecs>(strip_from(steps, scratch.layout, 0), scratch.layout.strips, keys, state.scores + from * rows,
+                         scratch.rescale, !values_are_finite(steps, scratch.layout, 0, keys), tile.out);
   }
   end_tile(call, block, scratch.out_rows, tile);
 }
