@@ -205,6 +205,10 @@ class Consultation {
     run_.executor.forward(run_.kernel, whole);
     const int64_t cut = (p.seq_k + 1) / 2;
     Tensors first = half(whole, 0, cut), second = half(whole, cut, p.seq_k);
+    for (const Tensors* part : {&first, &second}) {
+      const Choice choice = run_.executor.choose(run_.kernel, part->problem);
+      if (!choice.supported()) return {choice.why, "", {}};
+    }
     run_.executor.forward(run_.kernel, first);
     run_.executor.forward(run_.kernel, second);
     Tensors joined = whole;

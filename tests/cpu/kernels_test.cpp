@@ -258,6 +258,19 @@ TEST_P(CpuKernels, InfiniteInputs) {
   }
 }
 
+TEST_P(CpuKernels, AskingForTheLseChangesNoBitOfO) {
+  const ForcedContext context(GetParam());
+  const auto without_lse = [](attune_forward_desc& desc) { desc.features &= ~static_cast<uint32_t>(ATTUNE_LSE); };
+  for (const char* text : {"fwd b2 h4/2 q40 k70 d64 bf16", "fwd b1 h2/2 q50 k1100 d32 bf16 causal-br",
+                           "fwd b1 h1/1 q300 k600 d64 f16 sink", "fwd b1 h2/2 q33 k47 d32 f32 w7,3",
+                           "fwd b1 h4/1 q1 k300 d64 bf16", "fwd b1 h2/2 q40 k90 d48 bf16 cap3"}) {
+    ForwardCall with = filled(text), without = filled(text, 1, without_lse);
+    ASSERT_EQ(context.forward(with.desc, with.args()), ATTUNE_OK) << attune_last_error();
+    ASSERT_EQ(context.forward(without.desc, without.args()), ATTUNE_OK) << attune_last_error();
+    EXPECT_TRUE(with.o.copy() == without.o.copy()) << text;
+  }
+}
+
 // With one key the output is that row of V, whatever the score: every bit pattern must come through.
 TEST_P(CpuKernels, EveryHalfComesThroughUnchanged) {
   const ForcedContext context(GetParam());

@@ -49,6 +49,34 @@ TEST_F(Oracles, SayWhyTheyDoNotApply) {
   EXPECT_EQ(ask(Oracle::zero_queries, "fwd b1 h2/2 q8 k8 d8 f16 causal-tl").not_applicable, "");
 }
 
+// As the kernels of some GPUs are: they take a causal problem, and not the window that its first half is.
+class WithoutWindows final : public Executor {
+ public:
+  explicit WithoutWindows(Executor& all) : all_(all) {}
+  DeviceKind device_kind() const override { return all_.device_kind(); }
+  Choice choose(std::string_view kernel, const Problem& problem) override {
+    return problem.has(ATTUNE_WINDOW) ? Choice{"", "a window is asked for"} : all_.choose(kernel, problem);
+  }
+  std::vector<std::string> settings() const override { return all_.settings(); }
+  void forward(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
+    if (!choose(kernel, tensors.problem).supported()) fail(ATTUNE_UNSUPPORTED, "a window is asked for");
+    all_.forward(kernel, tensors, setting);
+  }
+  void merge(const attune_merge_desc& desc, const attune_merge_args& args) override { all_.merge(desc, args); }
+
+ private:
+  Executor& all_;
+};
+
+TEST_F(Oracles, HalvesThatAKernelRefusesDoNotApply) {
+  WithoutWindows executor(*executor_);
+  const OracleRun run{executor, threads_, frozen_accuracy(), {}, "cpu/portable", 3, Storage::dense};
+  const OracleVerdict causal = consult(Oracle::halves, parse_problem("fwd b1 h2/2 q8 k20 d8 f16 causal-br"), run);
+  EXPECT_EQ(causal.not_applicable, "a window is asked for");
+  EXPECT_EQ(causal.failure, "");
+  EXPECT_EQ(consult(Oracle::halves, parse_problem("fwd b1 h2/2 q8 k20 d8 f16"), run).not_applicable, "");
+}
+
 TEST_F(Oracles, AnswerEmptyProblems) {
   for (const Oracle oracle : all_oracles)
     for (const char* problem : {"fwd b2 h2/2 q0 k8 d8 f16", "fwd b2 h2/2 q8 k0 d8 f16", "fwd b0 h2/2 q8 k8 d8 f16"})

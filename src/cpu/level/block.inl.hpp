@@ -320,8 +320,8 @@ void end_tile(const Call& call, const Block& block, T* out_rows, const Tile<T>& 
       }
     }
     for (int i = 0; i < 4 && lane + i < tile.count; ++i)
-      finish_row(call, block, tile.first + lane + i, out_rows + i * row_pitch, tile.largest[lane + i],
-                 tile.sums[lane + i]);
+      finish_row(call, block, tile.first + lane + i, out_rows + i * row_pitch,
+                 {tile.largest[lane + i], tile.sums[lane + i], tile.sums[lane + i]});
   }
 }
 

@@ -58,7 +58,7 @@ constexpr int64_t key_alignment = 128;
 // Keys that a level packs at a time.
 constexpr int64_t packed_keys = 32;
 
-inline constexpr int64_t partial_header = 2;  // largest x, sum of weights; then dim_v sums
+inline constexpr int64_t partial_header = 3;  // RowTotals; then dim_v sums
 
 // The state of the unfused form between its three steps: for each tile of tile_rows stacked rows a full score matrix.
 struct UnfusedTile {

@@ -151,10 +151,15 @@ inline void apply_mask(const Call& call, const Block& block, int64_t lane, int64
   }
 }
 
-// Ends a row: divides the sums by the weights, adds the sink, writes o and lse. `largest` is in units of x; sums are
-// readable up to full vectors.
+// What a row's sums are relative to, and what they must be divided by: `total`, the sum of the weights as they were
+// used. The LSE is that of the weights before rounding. `largest` is in units of x.
+struct RowTotals {
+  double largest, total, lse_total;
+};
+
+// Ends a row: divides the sums by the weights, adds the sink, writes o and lse. Sums are readable up to full vectors.
 template <typename T>
-void write_row(const Call& call, const Block& block, int64_t lane, const T* sums, double largest, double total) {
+void write_row(const Call& call, const Block& block, int64_t lane, const T* sums, const RowTotals& row) {
   const Problem& p = *call.problem;
   const StackedRow at = stacked_row(call, block, lane);
   const double minus_infinity = -__builtin_inf();
@@ -162,19 +167,16 @@ void write_row(const Call& call, const Block& block, int64_t lane, const T* sums
   if (at.row < block.seq_q) {
     const bool has_sink = (p.features & ATTUNE_SINK) != 0;
     const double sink = has_sink ? static_cast<double>(call.args->sink[at.head]) : minus_infinity;
-    if (total == 0) {
+    if (row.total == 0) {
       top = sink;
       denominator = 1;
-    } else if (sink == minus_infinity) {
-      top = largest * call.unit;
-      denominator = total;
-      weight = 1 / total;
     } else {
-      const double score = largest * call.unit;
-      top = score > sink ? score : sink;
-      const double rescale = score == top ? 1 : __builtin_exp(score - top);
-      denominator = total * rescale + (sink == top ? 1 : __builtin_exp(sink - top));
-      weight = rescale / denominator;
+      const double score = row.largest * call.unit;
+      top = sink > score ? sink : score;
+      const double rescale = top == score ? 1 : __builtin_exp(score - top);
+      const double of_sink = sink == minus_infinity ? 0 : sink == top ? 1 : __builtin_exp(sink - top);
+      weight = rescale / (row.total * rescale + of_sink);
+      denominator = row.lse_total * rescale + of_sink;
     }
   }
   store_row(sums, static_cast<T>(weight), call.args->o, p.dtype, q_offset(p, p.o, block, at), p.dim_v);
@@ -185,11 +187,12 @@ void write_row(const Call& call, const Block& block, int64_t lane, const T* sums
 
 // Ends a row, or leaves it to join().
 template <typename T>
-void finish_row(const Call& call, const Block& block, int64_t lane, const T* sums, double largest, double total) {
-  if (block.partial == nullptr) return write_row(call, block, lane, sums, largest, total);
+void finish_row(const Call& call, const Block& block, int64_t lane, const T* sums, const RowTotals& row) {
+  if (block.partial == nullptr) return write_row(call, block, lane, sums, row);
   double* to = block.partial + lane * (call.problem->dim_v + partial_header);
-  to[0] = largest;
-  to[1] = total;
+  to[0] = row.largest;
+  to[1] = row.total;
+  to[2] = row.lse_total;
   for (int64_t j = 0; j < call.problem->dim_v; ++j) to[partial_header + j] = sums[j];
 }
 
@@ -198,19 +201,19 @@ inline void join(const Call& call, const Block& block, const double* parts, int6
   const double factor = static_cast<double>(call.exp2_high) + call.exp2_low;
   for (int64_t lane = 0; lane < block.count; ++lane) {
     const double* row = parts + lane * (dim + partial_header);
-    double largest = -__builtin_inf();
+    RowTotals joined{-__builtin_inf(), 0, 0};
     for (int64_t i = 0; i < count; ++i)
-      if (row[i * stride] > largest) largest = row[i * stride];
-    double total = 0;
+      if (row[i * stride] > joined.largest) joined.largest = row[i * stride];
     double sums[max_head_dim] = {};
     for (int64_t i = 0; i < count; ++i) {
       const double* part = row + i * stride;
       if (part[1] == 0) continue;  // saw no key
-      const double weight = part[0] == largest ? 1 : __builtin_exp2((part[0] - largest) * factor);
-      total += part[1] * weight;
+      const double weight = part[0] == joined.largest ? 1 : __builtin_exp2((part[0] - joined.largest) * factor);
+      joined.total += part[1] * weight;
+      joined.lse_total += part[2] * weight;
       for (int64_t j = 0; j < dim; ++j) sums[j] += part[partial_header + j] * weight;
     }
-    write_row(call, block, lane, sums, largest, total);
+    write_row(call, block, lane, sums, joined);
   }
 }
 

@@ -378,7 +378,8 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
     if (of.partial != nullptr) of.partial += h * block.partial_head;
     for (int r = 0; r < block.count; ++r) {
       for (int64_t j = 0; j < p.dim_v; ++j) scratch.out_row[j] = head.out[r * scratch.dim_v + place_of<dtype>(j)];
-      finish_row(call, of, r, scratch.out_row, head.largest[r], sum_of<T>(head.total[r]));
+      const T total = sum_of<T>(head.total[r]);
+      finish_row(call, of, r, scratch.out_row, {head.largest[r], total, total});
     }
   }
 }

@@ -110,26 +110,32 @@ inline void add_weights(Floats weights, Doubles* total) {
   total[1] += high_doubles(weights);
 }
 
-// Weights of a block relative to the column's reference; adds them to the column's total, within the block as floats.
-// weights may be x. With totals in double, exponents are accurate beyond float.
+// Weights of a block relative to the column's reference; adds them to the column's total, four at a time. weights may
+// be x. With totals in double, exponents are accurate beyond float.
 template <typename Sum, int Vecs>
 void weigh(const Call& call, const float* x, int64_t keys, const Floats (&reference)[Vecs], float* weights,
            Vector<Sum> (&total)[Vecs * parts<Sum>]) {
   const Floats high = splat(call.exp2_high);
   const Floats low = splat(call.exp2_low);
-  Floats of_block[Vecs] = {};
-  for (int64_t k = 0; k < keys; ++k) {
+  const auto weigh_key = [&](int64_t k, int v) {
+    const int64_t at = (k * Vecs + v) * width;
+    const Exp2 e = exp2_parts < sizeof(Sum) == sizeof(double) > (load(x + at) - reference[v], high, low);
+    const Floats weight = e.tiny ? Floats{} : multiply_add(e.fraction, e.power, e.power);
+    store(weights + at, weight);
+    return weight;
+  };
+  int64_t k = 0;
+  for (; k + 4 <= keys; k += 4) {
     ATTUNE_UNROLL
     for (int v = 0; v < Vecs; ++v) {
-      const int64_t at = (k * Vecs + v) * width;
-      const Exp2 e = exp2_parts < sizeof(Sum) == sizeof(double) > (load(x + at) - reference[v], high, low);
-      const Floats weight = e.tiny ? Floats{} : multiply_add(e.fraction, e.power, e.power);
-      of_block[v] += weight;
-      store(weights + at, weight);
+      const Floats first = weigh_key(k, v) + weigh_key(k + 1, v), second = weigh_key(k + 2, v) + weigh_key(k + 3, v);
+      add_weights(first + second, total + v * parts<Sum>);
     }
   }
-  ATTUNE_UNROLL
-  for (int v = 0; v < Vecs; ++v) add_weights(of_block[v], total + v * parts<Sum>);
+  for (; k < keys; ++k) {
+    ATTUNE_UNROLL
+    for (int v = 0; v < Vecs; ++v) add_weights(weigh_key(k, v), total + v * parts<Sum>);
+  }
 }
 
 // One step of the online softmax for the columns of a block: x becomes weights relative to the new largest x, and

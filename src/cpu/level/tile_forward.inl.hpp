@@ -109,26 +109,22 @@ void forward_group(Tiles& tiles, const Call& call, const Block& block, const Til
 template <int Parts>
 void end_group(const Call& call, const Block& block, const Group& group, float* some_rows) {
   const Tile<float>& rows = group.rows;
+  const float* totals = Parts == 1 ? group.rounded_sums : rows.sums;
   for (int half = 0; half < group_vecs; ++half) {
-    // O is the mean by the weights that were used, the LSE that of the weights before rounding.
-    Floats ratio = splat(1.0f);
-    if constexpr (Parts == 1) {
-      const Floats rounded = load(group.rounded_sums + half * width);
-      ratio = rounded == 0.0f ? ratio : load(rows.sums + half * width) / rounded;
-    }
     for (int64_t column = 0; column < call.problem->dim_v; column += tile_side) {
       Words tile[tile_side];
       for (int64_t i = 0; i < tile_side; ++i) {
         const int64_t at = (column + i) * group_rows + half * width;
         Floats out = load(rows.out + at);
         if (group.has_special_out) out += load(group.special_out + at);
-        tile[i] = bits_as<Words>(out * ratio);
+        tile[i] = bits_as<Words>(out);
       }
       transpose(tile, reinterpret_cast<char*>(some_rows + column), row_pitch * static_cast<int64_t>(sizeof(float)));
     }
     for (int i = 0; i < width && half * width + i < rows.count; ++i) {
       const int lane = half * width + i;
-      finish_row(call, block, rows.first + lane, some_rows + i * row_pitch, rows.largest[lane], rows.sums[lane]);
+      finish_row(call, block, rows.first + lane, some_rows + i * row_pitch,
+                 {rows.largest[lane], totals[lane], rows.sums[lane]});
     }
   }
 }

@@ -6,8 +6,8 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// Which weights a call needs. Exact ones are accurate to 3e-6 before they are rounded, for an LSE or for two parts;
-// the others to 8e-5, a tenth of what rounding to bf16 changes.
+// How accurate weights are before they are rounded: to 8e-5, a tenth of what rounding to bf16 changes, or to 3e-6, for
+// the sum that an LSE is made of and for two parts.
 enum class Accuracy { rounded, exact };
 
 // 2^((x - reference) * factor) + 2^whole * offset, whole being the exponent's integer part; exactly 0 below 2^-126,
@@ -91,10 +91,11 @@ inline void move_references(const Call& call, const TileLayout& layout, const Gr
   if (group.has_special_out) rescale(group.special_out);
 }
 
-// A step's scores to weights, in parts; adds them to the sums.
-template <int Parts, Accuracy accuracy>
+// A step's scores to weights, in parts; adds them to the sums. With one part the weights, and so O, are the same with
+// and without exact sums.
+template <int Parts, Accuracy sums>
 void tile_weights(const Call& call, const Group& group, const float* x, char* weights) {
-  static_assert(Parts == 1 || accuracy == Accuracy::exact);
+  static_assert(Parts == 1 || sums == Accuracy::exact);
   const Floats factor = splat(call.exp2_high);
   Floats reference[group_vecs], total[group_vecs], rounded_total[group_vecs];
   for (int v = 0; v < group_vecs; ++v) {
@@ -102,27 +103,30 @@ void tile_weights(const Call& call, const Group& group, const float* x, char* we
     total[v] = load(group.rows.sums + v * width);
     rounded_total[v] = load(group.rounded_sums + v * width);
   }
-  // Of a weight between 1 and 2 times a power of 2, half a unit of bf16 is 2^-8 times that power: cutting off what
-  // follows then rounds to nearest.
-  constexpr float half_unit = accuracy == Accuracy::exact ? 0 : 0x1p-8f;
   for (int64_t pair = 0; pair < step_keys / 2; ++pair) {
     char* const to = weights + pair * tile_row_bytes;
     ATTUNE_UNROLL
     for (int v = 0; v < group_vecs; ++v) {
-      const float* at = x + 2 * pair * group_rows + v * width;
-      const Floats even = weight_of<accuracy>(load(at), reference[v], factor, half_unit);
-      const Floats odd = weight_of<accuracy>(load(at + group_rows), reference[v], factor, half_unit);
-      Words first = bits_as<Words>(even), second = bits_as<Words>(odd);
-      if constexpr (accuracy == Accuracy::exact) {
+      const Floats even_x = load(x + 2 * pair * group_rows + v * width);
+      const Floats odd_x = load(x + (2 * pair + 1) * group_rows + v * width);
+      Floats even{}, odd{};
+      if constexpr (sums == Accuracy::exact) {
+        even = weight_of<Accuracy::exact>(even_x, reference[v], factor, 0);
+        odd = weight_of<Accuracy::exact>(odd_x, reference[v], factor, 0);
         total[v] += even;
         total[v] += odd;
-        first += 0x8000u;
-        second += 0x8000u;
       }
-      const Words pairs = upper_halves(first, second);
-      store_bytes(to + v * tile_bytes, pairs);
-      if constexpr (Parts == 1) rounded_total[v] = add_pairs_of_bf16(rounded_total[v], pairs);
-      if constexpr (Parts == 2) {
+      if constexpr (Parts == 1) {
+        // Of a weight between 1 and 2 times a power of 2, half a unit of bf16 is 2^-8 times that power: cutting off
+        // what follows then rounds to nearest.
+        const Floats first = weight_of<Accuracy::rounded>(even_x, reference[v], factor, 0x1p-8f);
+        const Floats second = weight_of<Accuracy::rounded>(odd_x, reference[v], factor, 0x1p-8f);
+        const Words pairs = upper_halves(bits_as<Words>(first), bits_as<Words>(second));
+        store_bytes(to + v * tile_bytes, pairs);
+        rounded_total[v] = add_pairs_of_bf16(rounded_total[v], pairs);
+      } else {
+        const Words first = bits_as<Words>(even) + 0x8000u, second = bits_as<Words>(odd) + 0x8000u;
+        store_bytes(to + v * tile_bytes, upper_halves(first, second));
         const Words low_even = bits_as<Words>(even - bits_as<Floats>(first & 0xffff0000u));
         const Words low_odd = bits_as<Words>(odd - bits_as<Floats>(second & 0xffff0000u));
         store_bytes(to + (2 + v) * tile_bytes, upper_halves(low_even + 0x8000u, low_odd + 0x8000u));
@@ -130,7 +134,7 @@ void tile_weights(const Call& call, const Group& group, const float* x, char* we
     }
   }
   for (int v = 0; v < group_vecs; ++v) {
-    store(group.rows.sums + v * width, accuracy == Accuracy::exact ? total[v] : rounded_total[v]);
+    store(group.rows.sums + v * width, total[v]);
     store(group.rounded_sums + v * width, rounded_total[v]);
   }
 }
