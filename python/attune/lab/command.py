@@ -49,7 +49,9 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--kernel", action="append", default=[], help="a kernel of Attune by name; may be given again")
     p.add_argument(
-        "--peers-alone", action="store_true", help="without Attune, as records made elsewhere were: its heat slows others"
+        "--peers-alone",
+        action="store_true",
+        help="without Attune, as records made elsewhere were: its heat slows others",
     )
     p.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     p.add_argument("--rounds", type=int, help="of measurement")
