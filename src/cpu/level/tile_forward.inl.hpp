@@ -146,7 +146,7 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
     if constexpr (dtype == Dtype::bf16)
       transpose_q(call, block, layout, first, count, group.q);
     else
-      group.special_rows = split_q(call, block, layout, first, count, scratch.some_rows, row_pitch, group.q);
+      group.special_rows = split_q<dtype>(call, block, layout, first, count, scratch.some_rows, row_pitch, group.q);
     begin = smaller_of(begin, group.rows.begin);
     end = larger_of(end, group.rows.end);
   }

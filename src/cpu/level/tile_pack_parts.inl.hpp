@@ -6,11 +6,13 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// The two bf16 parts of each lane, in the low halves.
-inline void split(Floats v, Words (&to)[2]) {
-  to[0] = __builtin_convertvector(bf16_from_floats(v), Words);
-  const Floats rest = v - bits_as<Floats>(to[0] << 16);
-  to[1] = is_not_finite(v) ? Words{} : (bits_as<Words>(rest) + 0x8000u) >> 16;  // rounds; exact for a float16
+// The two bf16 parts of each lane, in the low halves. A float16 has 11 significant bits: what is cut off after the
+// first 8 is the second part, exactly. A float32 is rounded, twice.
+template <Dtype dtype>
+void split(Floats v, Words (&to)[2]) {
+  to[0] = dtype == Dtype::f16 ? bits_as<Words>(v) >> 16 : __builtin_convertvector(bf16_from_floats(v), Words);
+  const Words rest = bits_as<Words>(v - bits_as<Floats>(to[0] << 16));
+  to[1] = is_not_finite(v) ? Words{} : (dtype == Dtype::f16 ? rest : rest + 0x8000u) >> 16;
 }
 
 // Elements i to i + 16 of a row of `count`, zeros past its end.
@@ -33,7 +35,7 @@ bool split_k_step(const Call& call, const Block& block, const TileLayout& layout
       if (key < keys && d < p.dim_qk) value = load_some<dtype>(k + key * p.k.row * size_of<dtype>, d, p.dim_qk);
       special |= is_not_finite(value);
       Words part[2];
-      split(value, part);
+      split<dtype>(value, part);
       char* const at = to + (key / tile_side * layout.qk_steps + d / step_channels) * tile_bytes +
                        key % tile_side * tile_row_bytes + d % step_channels * 2;
       for (int i = 0; i < 2; ++i)
@@ -61,7 +63,7 @@ bool split_v_step(const Call& call, const Block& block, const TileLayout& layout
         const Floats value = load_some<dtype>(v + key * p.v.row * size_of<dtype>, column, p.dim_v);
         const Ints unfit = is_special(value);
         special |= unfit;
-        split(unfit ? Floats{} : value, part[i]);
+        split<dtype>(unfit ? Floats{} : value, part[i]);
       }
       for (int i = 0; i < 2; ++i) rows[i][pair] = part[0][i] | part[1][i] << 16;
     }
@@ -72,8 +74,9 @@ bool split_v_step(const Call& call, const Block& block, const TileLayout& layout
 
 // The rows [first, first + count) of a block as tiles of Q, zeros up to 32 rows; `rows` is room for 16 rows of floats.
 // Returns a bit for each row that is not finite.
-inline uint32_t split_q(const Call& call, const Block& block, const TileLayout& layout, int first, int count,
-                        float* rows, int64_t pitch, char* to) {
+template <Dtype dtype>
+uint32_t split_q(const Call& call, const Block& block, const TileLayout& layout, int first, int count, float* rows,
+                 int64_t pitch, char* to) {
   uint32_t special = 0;
   const int64_t channels = layout.qk_steps * step_channels;
   for (int half = 0; half < 2; ++half) {
@@ -91,8 +94,8 @@ inline uint32_t split_q(const Call& call, const Block& block, const TileLayout& 
       Words tile[2][tile_side];
       for (int i = 0; i < tile_side; ++i) {
         Words low[2], high[2];
-        split(load(rows + i * pitch + step * step_channels), low);
-        split(load(rows + i * pitch + step * step_channels + width), high);
+        split<dtype>(load(rows + i * pitch + step * step_channels), low);
+        split<dtype>(load(rows + i * pitch + step * step_channels + width), high);
         for (int part = 0; part < 2; ++part) {
           Halves halves[2] = {__builtin_convertvector(low[part], Halves), __builtin_convertvector(high[part], Halves)};
           tile[part][i] = load_bytes<Words>(halves);
