@@ -93,14 +93,11 @@ void forward_group(Tiles& tiles, const Call& call, const Block& block, const Til
     shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
     hide_unseen(block, group.rows, key, step_keys, x);
     Floats top[group_vecs];
-    largest_of_step(x, group.rows.largest, top);
-    Ints exceeds{};
-    for (int v = 0; v < group_vecs; ++v) exceeds |= top[v] > load(group.rows.largest + v * width) + excess;
-    if (any(exceeds)) [[unlikely]] {
+    if (!tile_weights<Parts, accuracy>(call, group, x, excess, weights_at(key), top)) [[unlikely]] {
       if (summed < key) add_values(key);
       move_references(call, layout, group, top, excess);
+      tile_weights<Parts, accuracy>(call, group, x, excess, weights_at(key), top);
     }
-    tile_weights<Parts, accuracy>(call, group, x, weights_at(key));
   }
   add_values(to);
 }

@@ -47,26 +47,6 @@ inline Floats add_pairs_of_bf16(Floats sum, Words pairs) {
   return _mm512_dpbf16_ps(sum, bits_as<__m512bh>(pairs), bits_as<__m512bh>(ones));
 }
 
-// The largest of a step's scores, but at least the references.
-inline void largest_of_step(const float* x, const float* largest, Floats (&top)[group_vecs]) {
-  constexpr int chains = 4;  // a maximum takes 4 cycles
-  Floats most[chains][group_vecs];
-  ATTUNE_UNROLL
-  for (int i = 0; i < chains; ++i) {
-    ATTUNE_UNROLL
-    for (int v = 0; v < group_vecs; ++v) most[i][v] = load(largest + v * width);
-  }
-  for (int64_t key = 0; key < step_keys; key += chains) {
-    ATTUNE_UNROLL
-    for (int i = 0; i < chains; ++i) {
-      ATTUNE_UNROLL
-      for (int v = 0; v < group_vecs; ++v)
-        most[i][v] = larger(load(x + (key + i) * group_rows + v * width), most[i][v]);
-    }
-  }
-  for (int v = 0; v < group_vecs; ++v) top[v] = larger(larger(most[0][v], most[1][v]), larger(most[2][v], most[3][v]));
-}
-
 // Moves the references that the scores exceed by far, and rescales what was summed by the old ones.
 inline void move_references(const Call& call, const TileLayout& layout, const Group& group,
                             const Floats (&top)[group_vecs], Floats excess) {
@@ -91,15 +71,18 @@ inline void move_references(const Call& call, const TileLayout& layout, const Gr
   if (group.has_special_out) rescale(group.special_out);
 }
 
-// A step's scores to weights, in parts; adds them to the sums. With one part the weights, and so O, are the same with
-// and without exact sums.
+// A step's scores to weights, in parts; adds them to the sums. False, and nothing added, if scores exceed their
+// references by far; top is then the largest of each row. To look first would take another pass over the scores. With
+// one part the weights, and so O, are the same with and without exact sums.
 template <int Parts, Accuracy sums>
-void tile_weights(const Call& call, const Group& group, const float* x, char* weights) {
+bool tile_weights(const Call& call, const Group& group, const float* x, Floats excess, char* weights,
+                  Floats (&top)[group_vecs]) {
   static_assert(Parts == 1 || sums == Accuracy::exact);
   const Floats factor = splat(call.exp2_high);
   Floats reference[group_vecs], total[group_vecs], rounded_total[group_vecs];
   for (int v = 0; v < group_vecs; ++v) {
-    reference[v] = reference_of(load(group.rows.largest + v * width));
+    top[v] = load(group.rows.largest + v * width);
+    reference[v] = reference_of(top[v]);
     total[v] = load(group.rows.sums + v * width);
     rounded_total[v] = load(group.rounded_sums + v * width);
   }
@@ -109,6 +92,7 @@ void tile_weights(const Call& call, const Group& group, const float* x, char* we
     for (int v = 0; v < group_vecs; ++v) {
       const Floats even_x = load(x + 2 * pair * group_rows + v * width);
       const Floats odd_x = load(x + (2 * pair + 1) * group_rows + v * width);
+      top[v] = larger(odd_x, larger(even_x, top[v]));
       Floats even{}, odd{};
       if constexpr (sums == Accuracy::exact) {
         even = weight_of<Accuracy::exact>(even_x, reference[v], factor, 0);
@@ -133,10 +117,14 @@ void tile_weights(const Call& call, const Group& group, const float* x, char* we
       }
     }
   }
+  Ints exceeds{};
+  for (int v = 0; v < group_vecs; ++v) exceeds |= top[v] > load(group.rows.largest + v * width) + excess;
+  if (any(exceeds)) return false;
   for (int v = 0; v < group_vecs; ++v) {
     store(group.rows.sums + v * width, total[v]);
     store(group.rounded_sums + v * width, rounded_total[v]);
   }
+  return true;
 }
 
 }  // namespace
