@@ -1,8 +1,8 @@
 // The block path on the tile unit: S^T = K Q^T and O^T = V^T P^T in tiles, the softmax between them in vectors with the
 // rows along the lanes, which leaves the weights in the very layout of the second product's operand.
 //
-// The scores of the next 32 keys are asked for before the weights of these are computed: the tile unit works while the
-// vectors do, and a score never leaves the L1 cache. The second product follows after a chunk of keys.
+// Scores become weights 32 keys at a time, so that they never leave the L1 cache; those of the next 32 are asked for
+// first. The second product follows after a chunk of keys.
 //
 // A row's result does not depend on its neighbours: steps and chunks of keys lie at fixed multiples, a hidden key adds
 // exact zeros, and a row whose reference stays is multiplied by exactly 1.

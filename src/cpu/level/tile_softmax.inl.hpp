@@ -10,11 +10,12 @@ namespace {
 // the sum that an LSE is made of and for two parts.
 enum class Accuracy { rounded, exact };
 
-// 2^((x - reference) * factor) + 2^whole * offset, whole being the exponent's integer part; exactly 0 below 2^-126,
-// where the instructions take a hundred times as long. NaN stays NaN. The polynomials are minimax over [0, 1],
-// relative.
+// 2^((x - reference) * factor); exactly 0 below 2^-126, where the instructions take a hundred times as long. NaN stays
+// NaN. The polynomials are minimax over [0, 1], relative. A weight that will be rounded is between 1 and 2 times a
+// power of 2, and comes with half a unit of bf16, 2^-8 times that power: cutting off what follows then rounds to
+// nearest.
 template <Accuracy accuracy>
-Floats weight_of(Floats x, Floats reference, Floats factor, float offset) {
+Floats weight_of(Floats x, Floats reference, Floats factor) {
   const Floats t = (x - reference) * factor;
   const Floats rest = _mm512_maskz_reduce_ps(0xffff, t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // t - whole
   Floats q;
@@ -23,12 +24,12 @@ Floats weight_of(Floats x, Floats reference, Floats factor, float offset) {
     q = multiply_add(q, rest, splat(5.2242472768e-02f));
     q = multiply_add(q, rest, splat(2.4128019810e-01f));
     q = multiply_add(q, rest, splat(6.9304484129e-01f));
-    q = multiply_add(q, rest, splat(1.0f + offset));
+    q = multiply_add(q, rest, splat(1.0f));
   } else {
     q = splat(7.8024521470e-02f);
     q = multiply_add(q, rest, splat(2.2606715560e-01f));
     q = multiply_add(q, rest, splat(6.9583356380e-01f));
-    q = multiply_add(q, rest, splat(9.9992519617e-01f + offset));
+    q = multiply_add(q, rest, splat(9.9992519617e-01f + 0x1p-8f));
   }
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(t, splat(-126.0f), _CMP_NLT_UQ), q, t);
 }
@@ -56,7 +57,7 @@ inline void move_references(const Call& call, const TileLayout& layout, const Gr
     const Floats before = load(rows.largest + v * width);
     const Ints moves = top[v] > before + excess;
     const Floats now = moves ? top[v] : before;
-    factor[v] = moves ? weight_of<Accuracy::exact>(before, now, splat(call.exp2_high), 0) : splat(1.0f);
+    factor[v] = moves ? weight_of<Accuracy::exact>(before, now, splat(call.exp2_high)) : splat(1.0f);
     store(rows.largest + v * width, now);
     store(rows.sums + v * width, load(rows.sums + v * width) * factor[v]);
     store(group.rounded_sums + v * width, load(group.rounded_sums + v * width) * factor[v]);
@@ -95,16 +96,16 @@ bool tile_weights(const Call& call, const Group& group, const float* x, Floats e
       top[v] = larger(odd_x, larger(even_x, top[v]));
       Floats even{}, odd{};
       if constexpr (sums == Accuracy::exact) {
-        even = weight_of<Accuracy::exact>(even_x, reference[v], factor, 0);
-        odd = weight_of<Accuracy::exact>(odd_x, reference[v], factor, 0);
+        even = weight_of<Accuracy::exact>(even_x, reference[v], factor);
+        odd = weight_of<Accuracy::exact>(odd_x, reference[v], factor);
         total[v] += even;
         total[v] += odd;
       }
       if constexpr (Parts == 1) {
         // Of a weight between 1 and 2 times a power of 2, half a unit of bf16 is 2^-8 times that power: cutting off
         // what follows then rounds to nearest.
-        const Floats first = weight_of<Accuracy::rounded>(even_x, reference[v], factor, 0x1p-8f);
-        const Floats second = weight_of<Accuracy::rounded>(odd_x, reference[v], factor, 0x1p-8f);
+        const Floats first = weight_of<Accuracy::rounded>(even_x, reference[v], factor);
+        const Floats second = weight_of<Accuracy::rounded>(odd_x, reference[v], factor);
         const Words pairs = upper_halves(bits_as<Words>(first), bits_as<Words>(second));
         store_bytes(to + v * tile_bytes, pairs);
         rounded_total[v] = add_pairs_of_bf16(rounded_total[v], pairs);
