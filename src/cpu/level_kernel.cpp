@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "core/error.hpp"
+#include "cpu/head_runs.hpp"
 #include "cpu/isa.hpp"
 #include "cpu/packed_keys.hpp"
 #include "cpu/tasks.hpp"
@@ -45,8 +46,8 @@ namespace {
 // Enough tasks for any machine this runs on; fewer than this, and the keys are split as well.
 constexpr int64_t wanted_tasks = 64;
 constexpr int64_t least_keys_per_split = 512;
-// Packed keys that more than two tasks share may take this much memory; beyond, each task packs for itself.
-constexpr double most_packed_bytes = 256 << 20;
+// Packed keys of a head that more than two tasks share may take this much memory; beyond, each task packs for itself.
+constexpr double most_packed_bytes = 64 << 20;
 // Waking sleeping threads takes about this long.
 constexpr double least_seconds_for_threads = 10e-6;
 
@@ -85,6 +86,7 @@ class LevelPlan final : public Plan {
       };
       while (heads_ < max_task_heads && fits(2 * heads_)) heads_ *= 2;
     }
+    partial_head_ = rows_ * (problem.dim_v + partial_header);
     const double tasks = tasks_of(rows_, heads_);
     if (tasks > 0 && tasks < wanted_tasks)
       splits_ = std::min(most_splits, static_cast<int64_t>(std::ceil(wanted_tasks / tasks)));
@@ -93,12 +95,18 @@ class LevelPlan final : public Plan {
   void run(const attune_forward_args& args, void*) const override {
     const Call call = make_call(problem, args);
     const Tasks tasks(problem, args, rows_, heads_);
-    if (!packs_) return run_tasks(call, tasks, [](const Block&) { return nullptr; });
-    const PackedKeys packed(call, level_);
-    const auto memory = threads_.scratch(packed.bytes());
-    auto* const data = static_cast<char*>(memory.data());
-    for_each(packed.parts(), [&](int64_t part) { packed.pack(part, data); });
-    run_tasks(call, tasks, [&](const Block& block) { return packed.of(block, data); });
+    if (splits_ == 1) return compute_all(call, tasks, nullptr);
+    const size_t sums = static_cast<size_t>(tasks.count() * splits_ * heads_ * partial_head_);
+    const auto memory = threads_.scratch(sums * sizeof(double));
+    auto* const partials = static_cast<double*>(memory.data());
+    compute_all(call, tasks, partials);
+    for_each(tasks.count(), [&](int64_t index) {
+      Tasks::Task task;
+      tasks.get(index, 0, 1, task);
+      const double* parts = partial_of(partials, task, 0);
+      for (int head = 0; head < heads_; ++head, ++task.block.head_kv, parts += partial_head_)
+        level_.join(call, task.block, parts, splits_, heads_ * partial_head_);
+    });
   }
 
   std::string describe() const override {
@@ -108,48 +116,59 @@ class LevelPlan final : public Plan {
   }
 
  private:
-  // packed_of: the block's keys as the level packed them.
-  template <typename PackedOf>
-  void run_tasks(const Call& call, const Tasks& tasks, const PackedOf& packed_of) const {
-    const auto compute = by_rows_ ? level_.forward_rows : level_.forward_block;
-    if (splits_ == 1) {
-      for_each(tasks.count(), [&](int64_t index) {
-        Tasks::Task task;
-        tasks.get(index, 0, 1, task);
-        task.block.packed = packed_of(task.block);
-        const auto scratch = threads_.scratch(scratch_bytes_);
-        compute(call, task.block, scratch.data());
-      });
-      return;
-    }
-    const int64_t head_stride = rows_ * (problem.dim_v + partial_header);
-    const int64_t stride = heads_ * head_stride;
-    const auto memory = threads_.scratch(static_cast<size_t>(tasks.count() * splits_ * stride) * sizeof(double));
-    auto* const partials = static_cast<double*>(memory.data());
+  // Every task and split, in any order; partials: NULL, or room for their results.
+  void compute_all(const Call& call, const Tasks& tasks, double* partials) const {
+    if (packs_) return compute_by_heads(call, tasks, partials);
     for_each(tasks.count() * splits_, [&](int64_t index) {
       Tasks::Task task;
       tasks.get(index / splits_, index % splits_, splits_, task);
-      task.block.packed = packed_of(task.block);
-      task.block.partial = partials + index * stride;
-      task.block.partial_head = head_stride;
-      const auto scratch = threads_.scratch(scratch_bytes_);
-      compute(call, task.block, scratch.data());
-    });
-    for_each(tasks.count(), [&](int64_t index) {
-      Tasks::Task task;
-      tasks.get(index, 0, 1, task);
-      const double* parts = partials + index * splits_ * stride;
-      for (int head = 0; head < heads_; ++head, ++task.block.head_kv, parts += head_stride)
-        level_.join(call, task.block, parts, splits_, stride);
+      compute(call, task, index % splits_, partials);
     });
   }
 
-  // Of all keys, roughly.
+  void compute_by_heads(const Call& call, const Tasks& tasks, double* partials) const {
+    const auto packed_of = [&](int64_t head) {
+      return PackedKeys(call, level_, head / problem.heads_kv, head % problem.heads_kv);
+    };
+    const HeadRuns::Work work{
+        .size =
+            [&](int64_t head) {
+              const PackedKeys keys = packed_of(head);
+              const int64_t count = tasks.count_of(head / problem.heads_kv) * splits_;
+              return HeadRuns::Size{.bytes = keys.bytes(), .parts = keys.parts(), .tasks = count};
+            },
+        .pack = [&](int64_t head, int64_t part, char* packed) { packed_of(head).pack(part, packed); },
+        .compute =
+            [&](int64_t head, int64_t index, const char* packed) {
+              Tasks::Task task;
+              tasks.get_of(head / problem.heads_kv, head % problem.heads_kv, index / splits_, index % splits_, splits_,
+                           task);
+              task.block.packed = packed;
+              compute(call, task, index % splits_, partials);
+            },
+    };
+    HeadRuns runs(threads_, problem.batch * problem.heads_kv, work);
+    const int64_t workers = alone_ ? 1 : threads_.size();
+    for_each(workers, [&](int64_t index) { runs.work(index, workers); });
+  }
+
+  void compute(const Call& call, Tasks::Task& task, int64_t split, double* partials) const {
+    if (partials != nullptr) {
+      task.block.partial = partial_of(partials, task, split);
+      task.block.partial_head = partial_head_;
+    }
+    const auto scratch = threads_.scratch(scratch_bytes_);
+    (by_rows_ ? level_.forward_rows : level_.forward_block)(call, task.block, scratch.data());
+  }
+
+  double* partial_of(double* partials, const Tasks::Task& task, int64_t split) const {
+    return partials + (task.number * splits_ + split) * heads_ * partial_head_;
+  }
+
+  // Of one head, at most.
   double packed_bytes() const {
-    const double keys = problem.packed() ? static_cast<double>(problem.total_k)
-                                         : static_cast<double>(problem.batch) * static_cast<double>(problem.seq_k);
-    return keys / packed_keys * static_cast<double>(problem.heads_kv) *
-           static_cast<double>(level_.packed_bytes(problem));
+    const auto keys = static_cast<double>(problem.packed() ? problem.total_k : problem.seq_k);
+    return keys / packed_keys * static_cast<double>(level_.packed_bytes(problem));
   }
 
   template <typename Body>
@@ -166,6 +185,7 @@ class LevelPlan final : public Plan {
   bool packs_ = false;
   int rows_ = 0, heads_ = 1;
   int64_t splits_ = 1;
+  int64_t partial_head_ = 0;  // doubles of one head's partial results
 };
 
 // One core of a server of 2023, roughly. Only the order of the levels matters, and whether a problem is worth threads.

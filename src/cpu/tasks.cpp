@@ -14,24 +14,34 @@ Tasks::Tasks(const Problem& problem, const attune_forward_args& args, int rows, 
   }
 }
 
+int64_t Tasks::count_of(int64_t batch) const {
+  return first_block_[static_cast<size_t>(batch) + 1] - first_block_[static_cast<size_t>(batch)];
+}
+
 void Tasks::get(int64_t index, int64_t split, int64_t splits, Task& task) const {
-  // The last rows of a causal problem have the most work: they come first.
   const int64_t tasks_per_block = problem_.heads_kv / heads_;
   const int64_t block = first_block_.back() - 1 - index / tasks_per_block;
   const auto after = std::upper_bound(first_block_.begin(), first_block_.end(), block);
   const int64_t b = after - first_block_.begin() - 1;
+  get_of(b, index % tasks_per_block * heads_, *after - 1 - block, split, splits, task);
+}
+
+void Tasks::get_of(int64_t b, int64_t head_kv, int64_t index, int64_t split, int64_t splits, Task& task) const {
+  // The last rows of a causal problem have the most work: they come first.
+  const int64_t block = count_of(b) - 1 - index;
   const Sequence sequence = sequence_of(problem_, args_, b);
   const int64_t group = problem_.group();
 
+  task.number = (first_block_[static_cast<size_t>(b)] + block) * (problem_.heads_kv / heads_) + head_kv / heads_;
   task.block = {};
   task.block.batch = b;
-  task.block.head_kv = index % tasks_per_block * heads_;
+  task.block.head_kv = head_kv;
   task.block.heads = heads_;
   task.block.first_row_q = sequence.first_row_q;
   task.block.first_row_k = sequence.first_row_k;
   task.block.seq_q = sequence.seq_q;
   task.block.seq_k = sequence.seq_k;
-  task.block.first = (block - first_block_[static_cast<size_t>(b)]) * rows_;
+  task.block.first = block * rows_;
   task.block.count = static_cast<int>(std::min<int64_t>(rows_, sequence.stored_q * group - task.block.first));
   task.block.visible = task.visible;
 

@@ -21,10 +21,15 @@ class Tasks {
 
   // One block, as a level wants it. Only keys of split `split` of `splits` count as visible.
   struct Task {
+    int64_t number = 0;  // of count(), the same for all splits
     Block block;
     KeyRange visible[max_task_rows];
   };
   void get(int64_t index, int64_t split, int64_t splits, Task& task) const;
+
+  // The same of one sequence and KV head.
+  int64_t count_of(int64_t batch) const;
+  void get_of(int64_t batch, int64_t head_kv, int64_t index, int64_t split, int64_t splits, Task& task) const;
 
  private:
   const Problem& problem_;

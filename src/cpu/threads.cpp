@@ -54,18 +54,6 @@ void relax() {
 #endif
 }
 
-// Waits until `value` is no longer `old`: spinning first, then asleep.
-void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
-  const auto deadline = std::chrono::steady_clock::now() + spin_time;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (value.load(std::memory_order_acquire) != old) return;
-      relax();
-    }
-  } while (std::chrono::steady_clock::now() < deadline);
-  value.wait(old, std::memory_order_acquire);
-}
-
 int usable_cpus() {
   // The set must be as large as the kernel's, which may know more CPUs than a cpu_set_t holds.
   for (int cpus = 1024; cpus <= (1 << 20); cpus *= 4) {
@@ -125,6 +113,17 @@ struct Loop {
 };
 
 }  // namespace
+
+void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
+  const auto deadline = std::chrono::steady_clock::now() + spin_time;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (value.load(std::memory_order_acquire) != old) return;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  value.wait(old, std::memory_order_acquire);
+}
 
 class Crew {
  public:
@@ -266,14 +265,14 @@ void Threads::parallel_for(int64_t count, const std::function<void(int64_t)>& bo
 Threads::Scratch Threads::scratch(size_t bytes) {
   {
     const std::lock_guard lock(blocks_mutex_);
-    // The smallest that fits, so that large ones remain for those who need them.
+    // The smallest that fits, so that large ones remain for those who need them, and of equals the one used last, which
+    // the caches may still hold.
     auto best = blocks_.end();
     for (auto block = blocks_.begin(); block != blocks_.end(); ++block)
-      if (block->bytes >= bytes && (best == blocks_.end() || block->bytes < best->bytes)) best = block;
+      if (block->bytes >= bytes && (best == blocks_.end() || block->bytes <= best->bytes)) best = block;
     if (best != blocks_.end()) {
       const Block block = *best;
-      *best = blocks_.back();
-      blocks_.pop_back();
+      blocks_.erase(best);
       return {*this, block};
     }
   }
@@ -281,8 +280,8 @@ Threads::Scratch Threads::scratch(size_t bytes) {
 }
 
 void Threads::give_back(Block block) noexcept {
-  // One for every thread, and some for results between two loops. Very large ones are not kept.
-  const size_t most_blocks = static_cast<size_t>(size_) + 4;
+  // Two for every thread, and some for results between two loops. Very large ones are not kept.
+  const size_t most_blocks = 2 * static_cast<size_t>(size_) + 4;
   constexpr size_t most_bytes = size_t{64} << 20;
   if (block.bytes <= most_bytes) {
     try {

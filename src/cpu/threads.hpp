@@ -15,6 +15,9 @@ namespace attune::cpu {
 
 class Crew;  // the worker threads; threads.cpp
 
+// Waits until `value` is no longer `old`: spinning first, then asleep until somebody notifies.
+void wait_while(const std::atomic<uint32_t>& value, uint32_t old);
+
 class Threads {
  public:
   // The pool has options.threads threads, otherwise as many as ATTUNE_THREADS says, otherwise one per CPU the
