@@ -69,7 +69,7 @@ class LevelPlan final : public Plan {
     alone_ = kernel.predicted_seconds(problem, context) < least_seconds_for_threads;
     // In double, because an empty problem may have extents whose product overflows.
     const double stacked = static_cast<double>(problem.seq_q) * static_cast<double>(problem.group());
-    by_rows_ = stacked <= level.few_rows;
+    by_rows_ = stacked <= level.few_rows(problem);
     rows_ = by_rows_ ? std::max(static_cast<int>(stacked), 1) : level.task_rows(problem);
     const auto tasks_of = [&](int rows, int heads) {
       const int64_t tasks_of_heads = problem.heads_kv / heads;

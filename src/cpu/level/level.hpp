@@ -71,11 +71,11 @@ struct UnfusedTile {
 struct Level {
   const char* name;
   int tile_rows;  // stacked rows of one register tile
-  int few_rows;   // up to this many stacked rows the row path is the better one
   bool fused_multiply_add;
 
-  // Both paths: any number of keys, at most task_rows or few_rows rows.
+  // Both paths: any number of keys, at most task_rows or few_rows rows. Up to few_rows, the row path is the better one.
   int (*task_rows)(const Problem&);
+  int (*few_rows)(const Problem&);
   size_t (*scratch_bytes)(const Problem&);
   void (*forward_block)(const Call&, const Block&, void* scratch);
   void (*forward_rows)(const Call&, const Block&, void* scratch);

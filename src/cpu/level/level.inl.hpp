@@ -49,15 +49,16 @@ float sum_memory(const float* data, int64_t count) {
 }
 
 int vector_task_rows(const Problem&) { return block_rows; }
+int vector_few_rows(const Problem&) { return few_rows; }
 bool packs_itself(const Problem&) { return false; }
 
 constexpr Level level_table(const char* name, bool has_fused_multiply_add) {
   Level level{};
   level.name = name;
   level.tile_rows = tile_rows;
-  level.few_rows = few_rows;
   level.fused_multiply_add = has_fused_multiply_add;
   level.task_rows = vector_task_rows;
+  level.few_rows = vector_few_rows;
   level.scratch_bytes = scratch_bytes;
   level.forward_block = forward_block;
   level.forward_rows = forward_rows;

@@ -5,6 +5,7 @@
 #include "cpu/level/level.inl.hpp"
 #include "cpu/level/tile_pack_bf16.inl.hpp"
 #include "cpu/level/tile_pack_parts.inl.hpp"
+#include "cpu/level/tile_rows.inl.hpp"
 #include "cpu/level/tile_softmax.inl.hpp"
 
 namespace attune::cpu::ATTUNE_LEVEL {
@@ -182,9 +183,10 @@ void forward_tiles(const Call& call, const Block& block, void* scratch) {
 int tile_task_rows(const Problem& p) { return on_tiles(p) ? tile_block_rows : block_rows; }
 
 size_t tile_scratch_bytes(const Problem& p) {
-  const size_t without = scratch_bytes(p);
+  const size_t vectors = scratch_bytes(p), rows = tile_rows_scratch_bytes(p);
   Arena arena(nullptr);
   const TileScratch scratch(p, TileLayout(p), arena);
+  const size_t without = vectors > rows ? vectors : rows;
   return arena.used() > without ? arena.used() : without;
 }
 
@@ -216,7 +218,9 @@ void pack_keys(const Call& call, const Block& block, int64_t from, int64_t keys,
 constexpr Level tile_level_table(const char* name) {
   Level level = level_table(name, true);
   level.scratch_bytes = tile_scratch_bytes;
+  level.few_rows = most_rows_of_row_path;
   level.forward_block = forward_tiles;
+  level.forward_rows = forward_tile_rows;
   level.task_rows = tile_task_rows;
   level.needs_packed = on_tiles;
   level.packed_bytes = packed_step_bytes;

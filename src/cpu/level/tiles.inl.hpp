@@ -14,6 +14,16 @@ constexpr int64_t tile_row_bytes = 64;
 constexpr int64_t tile_bytes = tile_side * tile_row_bytes;
 constexpr int tile_count = 8;
 
+// The shape of each tile; full unless told otherwise. Read by ldtilecfg. Not on the stack, where a compiler that does
+// not see the instruction's read may leave it unwritten.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+constexpr TileConfig tile_config;
+
 #if defined(ATTUNE_EMULATED_TILES)
 
 // Numbers below the smallest normal one are 0 to the tile unit, as operands and as results.
@@ -25,14 +35,20 @@ inline Floats flushed(Floats v) {
 
 class Tiles {
  public:
+  explicit Tiles(const TileConfig& config = tile_config) : config_(config) {}
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+
   template <int t>
   void load(const void* from, int64_t pitch) {
-    for (int64_t row = 0; row < tile_side; ++row)
-      tiles_[t][row] = load_bytes<Words>(static_cast<const char*>(from) + row * pitch);
+    zero<t>();
+    for (int64_t row = 0; row < config_.rows[t]; ++row)
+      __builtin_memcpy(&tiles_[t][row], static_cast<const char*>(from) + row * pitch, config_.bytes_per_row[t]);
   }
   template <int t>
   void store(void* to, int64_t pitch) const {
-    for (int64_t row = 0; row < tile_side; ++row) store_bytes(static_cast<char*>(to) + row * pitch, tiles_[t][row]);
+    for (int64_t row = 0; row < config_.rows[t]; ++row)
+      __builtin_memcpy(static_cast<char*>(to) + row * pitch, &tiles_[t][row], config_.bytes_per_row[t]);
   }
   template <int t>
   void zero() {
@@ -41,12 +57,15 @@ class Tiles {
   // tdpbf16ps: the even and the odd elements of the 16 pairs are summed apart, then together, then into the result.
   template <int c, int a, int b>
   void multiply_add() {
+    const bool fit = config_.rows[c] == config_.rows[a] && config_.bytes_per_row[c] == config_.bytes_per_row[b] &&
+                     config_.bytes_per_row[a] == 4 * config_.rows[b];
+    if (!fit) __builtin_trap();  // an illegal instruction
     Floats even_b[tile_side], odd_b[tile_side];
     for (int k = 0; k < tile_side; ++k) {
       even_b[k] = flushed(bits_as<Floats>(tiles_[b][k] << 16));
       odd_b[k] = flushed(bits_as<Floats>(tiles_[b][k] & 0xffff0000u));
     }
-    for (int m = 0; m < tile_side; ++m) {
+    for (int m = 0; m < config_.rows[c]; ++m) {
       const Floats even_a = flushed(bits_as<Floats>(tiles_[a][m] << 16));
       const Floats odd_a = flushed(bits_as<Floats>(tiles_[a][m] & 0xffff0000u));
       Floats even{}, odd{};
@@ -60,27 +79,18 @@ class Tiles {
   }
 
  private:
+  const TileConfig& config_;
   Words tiles_[tile_count][tile_side];
 };
 
 #else
-
-// Read by ldtilecfg. Not on the stack, where a compiler that does not see the instruction's read may leave it
-// unwritten.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
-constexpr TileConfig tile_config;
 
 // The calling thread's tiles, configured as long as this lives. Whoever finds them configured afterwards may be misled,
 // and every switch of threads would carry 8 KiB more.
 // Assembly, because GCC's intrinsics take a tile's number as text only.
 class Tiles {
  public:
-  Tiles() { asm volatile("ldtilecfg %0" : : "m"(tile_config) : "memory"); }
+  explicit Tiles(const TileConfig& config = tile_config) { asm volatile("ldtilecfg %0" : : "m"(config) : "memory"); }
   ~Tiles() { asm volatile("tilerelease" : : : "memory"); }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
