@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 /* Grows by one when a descriptor gains fields at its end; never otherwise. */
-#define ATTUNE_ABI_VERSION 1
+#define ATTUNE_ABI_VERSION 2
 
 typedef int32_t attune_status;
 enum {
@@ -183,12 +183,23 @@ typedef struct attune_merge_args {
 typedef void (*attune_parallel_for)(void* user, int64_t count, void (*body)(void* body_context, int64_t index),
                                     void* body_context);
 
+/* The type of GOMP_parallel, by which compiled programs start a parallel region of OpenMP. The runtimes of GCC, LLVM
+ * and Intel all have it. */
+typedef void (*attune_gomp_parallel)(void (*body)(void* data), void* data, unsigned threads, unsigned flags);
+
 typedef struct attune_options {
   uint32_t struct_size;
   int32_t threads;                  /* of the library's own pool; 0: one per CPU the process may use */
   attune_parallel_for parallel_for; /* NULL: the library's own pool */
   void* parallel_for_user;
   const char* kernel; /* NULL, or the one kernel this context may use, as listed by `attune info` */
+
+  /* Since ABI version 2. GOMP_parallel and omp_get_max_threads of the OpenMP runtime that the process computes with
+   * anyway: then the library uses its threads instead of starting more, as many as omp_get_max_threads says at each
+   * call. Both or neither, and not together with parallel_for. In a forked child, where such a runtime would hang, the
+   * library's own pool takes over. */
+  attune_gomp_parallel gomp_parallel;
+  int (*omp_get_max_threads)(void);
 } attune_options;
 
 typedef struct attune_context attune_context;

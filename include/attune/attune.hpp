@@ -223,6 +223,9 @@ ATTUNE_CPP_INLINE namespace api {
     attune_parallel_for parallel_for = nullptr;  // lends the host's threads to the library
     void* parallel_for_user = nullptr;
     std::string kernel{};  // "", or the one kernel the context may use
+    // Of the OpenMP runtime that the process computes with anyway: shares its threads with the library.
+    attune_gomp_parallel gomp_parallel = nullptr;
+    int (*omp_get_max_threads)() = nullptr;
   };
 
   // Owns an attune_context. May be used from many threads.
@@ -236,6 +239,8 @@ ATTUNE_CPP_INLINE namespace api {
       c_options.parallel_for = options.parallel_for;
       c_options.parallel_for_user = options.parallel_for_user;
       c_options.kernel = options.kernel.empty() ? nullptr : options.kernel.c_str();
+      c_options.gomp_parallel = options.gomp_parallel;
+      c_options.omp_get_max_threads = options.omp_get_max_threads;
       detail::check(attune_create(&c_options, &handle_));
     }
     Context(Context&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}

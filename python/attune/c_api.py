@@ -7,8 +7,9 @@ import ctypes
 import os
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
+from typing import NamedTuple
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 OK, INVALID_ARGUMENT, UNSUPPORTED, NOT_PREPARED = 0, 1, 2, 5
 F16, BF16, F32 = 0, 1, 2
@@ -69,7 +70,15 @@ class Options(ctypes.Structure):
         ("threads", c_int32),
         *fields(c_void_p, "parallel_for parallel_for_user"),
         ("kernel", c_char_p),
+        *fields(c_void_p, "gomp_parallel omp_get_max_threads"),
     ]
+
+
+class OpenMP(NamedTuple):
+    """Addresses of two functions of an OpenMP runtime that this process has."""
+
+    gomp_parallel: int
+    omp_get_max_threads: int
 
 
 # Descriptors and arguments are byref(struct), or the struct's bytes: then nothing has to be kept per thread.
@@ -130,9 +139,10 @@ def library_path() -> Path:
 
 
 class Library:
-    """libattune with one context."""
+    """libattune with one context. On the CPU it computes with the threads of that OpenMP runtime, otherwise with
+    `threads` of its own."""
 
-    def __init__(self, path: Path, threads: int = 0):
+    def __init__(self, path: Path, threads: int = 0, openmp: OpenMP | None = None):
         try:
             self.functions = load(path, FUNCTIONS)
         except (OSError, AttributeError) as error:
@@ -141,9 +151,10 @@ class Library:
         if version < ABI_VERSION:
             raise AttuneError(f"{path} has ABI version {version}; this package needs {ABI_VERSION} or newer")
         self.path = path
+        self.openmp = openmp
         self.forward = self.functions.attune_forward
         context = c_void_p()
-        options = Options(struct_size=ctypes.sizeof(Options), threads=threads)
+        options = Options(struct_size=ctypes.sizeof(Options), threads=threads, **(openmp._asdict() if openmp else {}))
         self.require(self.functions.attune_create(ctypes.byref(options), ctypes.byref(context)))
         self.context = context.value
 

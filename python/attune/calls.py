@@ -32,6 +32,7 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
 _is_grad_enabled = torch.is_grad_enabled
+_get_num_threads = torch.get_num_threads
 
 WATCHED = object()  # what run() returns instead of a result
 
@@ -87,8 +88,13 @@ def run(
         if workspace_bytes:
             workspace = empty_strided((workspace_bytes + c_api.WORKSPACE_ALIGNMENT,), (1,), torch.uint8)
         args = _all_args(q, k, v, out, lse, sink, bias, mask, packed, workspace, workspace_bytes)
+    if cuda_index < 0:
+        stream = None
+        _get_num_threads()  # OpenMP's is one of each calling thread, and torch sets it when it is first asked there
+    else:
+        stream = _current_stream(cuda_index)
     attune = library()
-    status = attune.forward(attune.context, desc, args, None if cuda_index < 0 else _current_stream(cuda_index))
+    status = attune.forward(attune.context, desc, args, stream)
     if status:
         raise attune.error(status)
     return out if lse is None else (out, lse)

@@ -8,7 +8,7 @@ from typing import Callable, NamedTuple
 
 import torch
 
-from attune import c_api
+from attune import c_api, torch_openmp
 from attune.c_api import AttuneError, InvalidArgument, Unsupported
 
 _DTYPES = {torch.float16: c_api.F16, torch.bfloat16: c_api.BF16, torch.float32: c_api.F32}
@@ -43,8 +43,8 @@ class Described(NamedTuple):
 
 @cache
 def library() -> c_api.Library:
-    """The one that this process uses, with as many threads as torch has."""
-    return c_api.Library(c_api.library_path(), torch.get_num_threads())
+    """The one that this process uses, with torch's threads, otherwise with as many as torch has."""
+    return c_api.Library(c_api.library_path(), torch.get_num_threads(), torch_openmp.find())
 
 
 def empty_output(q: torch.Tensor, dim_v: int) -> torch.Tensor:

@@ -1,6 +1,7 @@
 // The thread pool. A call of parallel_for takes one of a few slots, opens it and works in it itself; idle workers
 // enter open slots and draw indices until they run out. A worker with nothing to do spins for a moment, since the
-// next call often follows at once, and then sleeps in the kernel.
+// next call often follows at once, and then sleeps in the kernel. With OpenMP a call is one parallel region, whose
+// members draw indices likewise.
 #include "cpu/threads.hpp"
 
 #include <pthread.h>
@@ -215,7 +216,22 @@ class Crew {
   std::vector<std::thread> workers_;
 };
 
-Threads::Threads(const attune_options& options) : lent_(options.parallel_for), lent_user_(options.parallel_for_user) {
+Threads::Threads(const attune_options& options)
+    : lent_(options.parallel_for),
+      lent_user_(options.parallel_for_user),
+      gomp_parallel_(options.gomp_parallel),
+      omp_get_max_threads_(options.omp_get_max_threads) {
+  if ((gomp_parallel_ == nullptr) != (omp_get_max_threads_ == nullptr))
+    fail(ATTUNE_INVALID_ARGUMENT,
+         "options.{} is NULL and options.{} is not; they must be functions of the same runtime, or both NULL",
+         gomp_parallel_ == nullptr ? "gomp_parallel" : "omp_get_max_threads",
+         gomp_parallel_ == nullptr ? "omp_get_max_threads" : "gomp_parallel");
+  if (gomp_parallel_ != nullptr && lent_ != nullptr)
+    fail(ATTUNE_INVALID_ARGUMENT, "options.gomp_parallel is not NULL; it must be when options.parallel_for is given");
+  if (gomp_parallel_ != nullptr) {
+    count_forks();
+    forks_ = forks.load(std::memory_order_relaxed);
+  }
   if (options.threads < 0 || options.threads > max_threads)
     fail(ATTUNE_INVALID_ARGUMENT, "options.threads is {}; it must be 0 (one per usable CPU) or 1..{}", options.threads,
          max_threads);
@@ -230,10 +246,19 @@ Threads::~Threads() {
   for (const Block& block : blocks_) ::operator delete(block.data, std::align_val_t{64});
 }
 
+int Threads::size() const {
+  return omp_get_max_threads_ == nullptr ? size_ : std::clamp(omp_get_max_threads_(), 1, max_threads);
+}
+
+// A child of the process has the memory of the runtime but not its threads, and a region would wait for them forever.
+bool Threads::openmp_works() const {
+  return gomp_parallel_ != nullptr && forks_ == forks.load(std::memory_order_relaxed);
+}
+
 Crew& Threads::crew() {
   Crew* current = crew_.load(std::memory_order_acquire);
   while (current == nullptr || !current->lives_here()) {
-    Crew* fresh = new Crew(size_ - 1);
+    Crew* fresh = new Crew(size() - 1);
     if (crew_.compare_exchange_strong(current, fresh, std::memory_order_acq_rel)) return *fresh;
     delete fresh;
   }
@@ -256,7 +281,18 @@ void Threads::parallel_for(int64_t count, const std::function<void(int64_t)>& bo
       loop.rethrow();
       return;
     }
-    if (size_ > 1 && crew().run(count, body)) return;
+    if (size() > 1) {
+      if (openmp_works()) {
+        Loop loop;
+        loop.begin(count, body);
+        // No number of threads: that is as many as the runtime has at hand. A smaller region would make libgomp end
+        // the others and start them again for the next full one.
+        gomp_parallel_([](void* data) { static_cast<Loop*>(data)->draw(); }, &loop, 0, 0);
+        loop.rethrow();
+        return;
+      }
+      if (crew().run(count, body)) return;
+    }
   }
   const InsideBody inside;
   for (int64_t i = 0; i < count; ++i) body(i);
@@ -281,7 +317,7 @@ Threads::Scratch Threads::scratch(size_t bytes) {
 
 void Threads::give_back(Block block) noexcept {
   // Two for every thread, and some for results between two loops. Very large ones are not kept.
-  const size_t most_blocks = 2 * static_cast<size_t>(size_) + 4;
+  const size_t most_blocks = 2 * static_cast<size_t>(size()) + 4;
   constexpr size_t most_bytes = size_t{64} << 20;
   if (block.bytes <= most_bytes) {
     try {

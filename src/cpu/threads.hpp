@@ -1,5 +1,5 @@
-// Threads for the CPU kernels: the library's own pool, or whatever the host lends through parallel_for; and the
-// working memory of the bodies that run on them.
+// Threads for the CPU kernels: the library's own pool, those of the process's OpenMP runtime, or whatever the host
+// lends through parallel_for; and the working memory of the bodies that run on them.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,8 @@ class Threads {
   // once. Called from inside a body it runs on that thread alone.
   void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
 
-  int size() const { return size_; }  // how many bodies may run at once
+  // How many bodies may run at once. With OpenMP the runtime says it, at each call anew.
+  int size() const;
 
   // Working memory, 64-byte aligned, contents undefined; goes back when the Scratch dies. Kept between calls, because
   // fresh pages cost more than a small problem.
@@ -45,11 +46,15 @@ class Threads {
     size_t bytes = 0;
   };
 
+  bool openmp_works() const;
   Crew& crew();
   void give_back(Block block) noexcept;
 
   attune_parallel_for lent_ = nullptr;
   void* lent_user_ = nullptr;
+  attune_gomp_parallel gomp_parallel_ = nullptr;
+  int (*omp_get_max_threads_)() = nullptr;
+  uint64_t forks_ = 0;  // before this object was made; with OpenMP
   int size_ = 1;
   std::atomic<Crew*> crew_{nullptr};
   std::mutex blocks_mutex_;

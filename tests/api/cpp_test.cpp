@@ -210,6 +210,8 @@ TEST(Cpp, ErrorsCarryStatusAndSentence) {
   EXPECT_THAT(text, AllOf(HasSubstr("desc.softcap is -1"), HasSubstr("greater than 0")));
   EXPECT_EQ(text, attune_last_error());
   EXPECT_THROW(attune::Context({.kernel = "cpu/imaginary"}), attune::Error);
+  EXPECT_THROW(attune::Context({.gomp_parallel = [](void (*)(void*), void*, unsigned, unsigned) {}}), attune::Error);
+  EXPECT_THROW(attune::Context({.omp_get_max_threads = [] { return 1; }}), attune::Error);
 }
 
 TEST(Cpp, ContextsMove) {

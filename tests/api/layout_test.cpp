@@ -104,10 +104,11 @@ constexpr Field merge_args[] = {
 static_assert(tight(merge_args, 40) && sizeof(attune_merge_args) == 40);
 
 constexpr Field options[] = {
-    FIELD(attune_options, struct_size),       FIELD(attune_options, threads), FIELD(attune_options, parallel_for),
-    FIELD(attune_options, parallel_for_user), FIELD(attune_options, kernel),
+    FIELD(attune_options, struct_size),         FIELD(attune_options, threads), FIELD(attune_options, parallel_for),
+    FIELD(attune_options, parallel_for_user),   FIELD(attune_options, kernel),  FIELD(attune_options, gomp_parallel),
+    FIELD(attune_options, omp_get_max_threads),
 };
-static_assert(tight(options, 32) && sizeof(attune_options) == 32);
+static_assert(tight(options, 48) && sizeof(attune_options) == 48);
 
 static_assert(std::is_same_v<attune_status, int32_t> && std::is_same_v<attune_dtype, int32_t> &&
               std::is_same_v<attune_causal, int32_t> && std::is_same_v<attune_device_kind, int32_t> &&

@@ -24,6 +24,7 @@ BARS = {"bf16": 2.5, "f16": 2.5, "f32": 1.5}  # geometric means over SHAPES
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 MOST_DIFFERENCE = {"bf16": 0.02, "f16": 0.003, "f32": 1e-5}  # relative RMS between two ways of rounding
 RESAMPLES = 2000
+HEAD = "{processor}, torch {torch}, ONEDNN_MAX_CPU_ISA {ONEDNN_MAX_CPU_ISA}, Attune's threads are {attune_threads}"
 LINE = "{:<28} {:<5} {:>7}  {:>10} {:>10}  {:<24} {}"
 
 REMARKS = """\
@@ -102,8 +103,8 @@ def rows_of(options) -> list[Row]:
 
 
 def use_threads(torch, threads: int) -> None:
-    """Of torch and of Attune, whose next call makes a context with as many threads as torch has. The threads of the
-    context before sleep."""
+    """Of torch and of Attune, whose next call makes a context. If that has threads of its own they are as many as torch
+    has then, and those of the context before sleep."""
     from attune.describe import library
 
     torch.set_num_threads(threads)
@@ -203,10 +204,13 @@ def text_of_mean(mean: dict) -> str:
 
 
 def environment_of(torch, engine) -> dict:
+    from attune import torch_openmp
+
     with Session(engine, {}, -1) as session:
         facts = session.environment()
     isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "not set")
-    return {**facts, "torch": torch.__version__, "ONEDNN_MAX_CPU_ISA": isa}
+    threads = "those of torch" if torch_openmp.find() else "its own"
+    return {**facts, "torch": torch.__version__, "ONEDNN_MAX_CPU_ISA": isa, "attune_threads": threads}
 
 
 def busy() -> str:
@@ -233,7 +237,7 @@ def run(options) -> int:
                 print(json.dumps(line), file=file, flush=True)
 
         keep({"environment": environment})
-        print("{processor}, torch {torch}, ONEDNN_MAX_CPU_ISA {ONEDNN_MAX_CPU_ISA}".format_map(environment))
+        print(HEAD.format_map(environment))
         if complaint := busy():
             print(f"unfit to measure: {complaint}")
         print(LINE.format("shape", "dtype", "threads", "torch us", "attune us", "times as fast", "kernel"), flush=True)

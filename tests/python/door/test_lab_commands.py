@@ -6,6 +6,7 @@ import runpy
 from types import SimpleNamespace
 
 import pytest
+from attune import torch_openmp
 from attune.c_api import library_path
 
 ENGINE = library_path().parent / "libattune_lab_engine.so"
@@ -80,6 +81,9 @@ def test_cpu_compares_times_and_sums_up(lab, tmp_path):
 
     head, *lines = map(json.loads, (tmp_path / "samples.jsonl").read_text().splitlines())
     assert {"processor", "torch", "ONEDNN_MAX_CPU_ISA"} <= head["environment"].keys()
+    threads = "those of torch" if torch_openmp.find() else "its own"
+    assert head["environment"]["attune_threads"] == threads
+    assert f", Attune's threads are {threads}\n" in result.stdout
     assert [line["title"] for line in lines[:6]] == TINY_ROWS
     for line, following in zip(lines[6:], (lines[0:2], lines[2:4], lines[4:6])):
         mean, rows = line["mean"], [each["result"]["analysis"]["comparisons"][0]["ratio"] for each in following]
@@ -121,9 +125,9 @@ def test_cpu_gives_both_the_same_threads(lab, monkeypatch):
         pytest.skip("there is one CPU")
     seen, before, library = [], torch.get_num_threads(), attune.c_api.Library
 
-    def spy(path, threads):
+    def spy(path, threads, openmp):
         seen.append((threads, torch.get_num_threads()))
-        return library(path, threads)
+        return library(path, threads, openmp)
 
     monkeypatch.setattr("attune.c_api.Library", spy)
     assert lab("cpu", "--threads", "2,1", "--dtypes", "f32", *TINY).returncode == 0
