@@ -17,10 +17,12 @@
 namespace attune::cpu {
 namespace {
 
+// And what the level is compiled with besides.
 bool processor_has_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, avx512_bf16 = 1u << 5;
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, avx512_vbmi = 1u << 1, avx512_bf16 = 1u << 5;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & amx_bf16) == 0 || (d & amx_tile) == 0) return false;
+  if ((c & avx512_vbmi) == 0) return false;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & avx512_bf16) != 0;
 }
 

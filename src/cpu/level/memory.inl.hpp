@@ -157,11 +157,9 @@ struct RowTotals {
   double largest, total, lse_total;
 };
 
-// Ends a row: divides the sums by the weights, adds the sink, writes o and lse. Sums are readable up to full vectors.
-template <typename T>
-void write_row(const Call& call, const Block& block, int64_t lane, const T* sums, const RowTotals& row) {
+// What the sums of a row must be multiplied by: one over its weights and the sink's, 0 where it saw no key. Writes lse.
+inline double end_weights(const Call& call, const Block& block, StackedRow at, const RowTotals& row) {
   const Problem& p = *call.problem;
-  const StackedRow at = stacked_row(call, block, lane);
   const double minus_infinity = -__builtin_inf();
   double top = minus_infinity, denominator = 0, weight = 0;  // LSE = top + log(denominator)
   if (at.row < block.seq_q) {
@@ -179,10 +177,20 @@ void write_row(const Call& call, const Block& block, int64_t lane, const T* sums
       denominator = row.lse_total * rescale + of_sink;
     }
   }
-  store_row(sums, static_cast<T>(weight), call.args->o, p.dtype, q_offset(p, p.o, block, at), p.dim_v);
-  if ((p.features & ATTUNE_LSE) == 0) return;
-  const double lse = denominator == 0 ? minus_infinity : top + __builtin_log(denominator);
-  call.args->lse[q_offset(p, p.lse, block, at)] = static_cast<float>(lse);
+  if ((p.features & ATTUNE_LSE) != 0) {
+    const double lse = denominator == 0 ? minus_infinity : top + __builtin_log(denominator);
+    call.args->lse[q_offset(p, p.lse, block, at)] = static_cast<float>(lse);
+  }
+  return weight;
+}
+
+// Ends a row. Sums are readable up to full vectors.
+template <typename T>
+void write_row(const Call& call, const Block& block, int64_t lane, const T* sums, const RowTotals& row) {
+  const Problem& p = *call.problem;
+  const StackedRow at = stacked_row(call, block, lane);
+  const auto weight = static_cast<T>(end_weights(call, block, at, row));
+  store_row(sums, weight, call.args->o, p.dtype, q_offset(p, p.o, block, at), p.dim_v);
 }
 
 // Ends a row, or leaves it to join().

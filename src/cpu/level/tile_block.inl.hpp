@@ -26,9 +26,12 @@ struct Group {
   char* q = nullptr;
   uint32_t special_rows = 0;      // not finite
   float* rounded_sums = nullptr;  // of bf16 weights, beside rows.sums of the weights before rounding
+  // Of bf16 weights: how scores become distances from the highest weight (set_distances).
+  float *factor = nullptr, *bound = nullptr;
+  bool all_begun = false;  // every row has a reference
   // Sums of what was packed as 0, like rows.out and apart from it: the tile unit would flush them to 0.
   float* special_out = nullptr;
-  bool has_special_out = false;
+  bool has_out = false, has_special_out = false;  // otherwise all sums are 0, and what is in memory means nothing
 };
 
 struct TileScratch {
@@ -49,6 +52,8 @@ struct TileScratch {
       group.rows.largest = arena.take<float>(group_rows);
       group.rows.sums = arena.take<float>(group_rows);
       group.rounded_sums = arena.take<float>(group_rows);
+      group.factor = arena.take<float>(group_rows);
+      group.bound = arena.take<float>(group_rows);
     }
     if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(step_keys * group_rows);
     if (layout.k_in_place) last_keys = arena.take<char>(layout.k_bytes());
@@ -70,6 +75,13 @@ struct LeftOperand {
   const char* at = nullptr;
   int64_t pitch = tile_row_bytes, half = tile_bytes, part = 0;
 };
+
+inline void zero_sums(Tiles& tiles) {
+  tiles.zero<0>();
+  tiles.zero<1>();
+  tiles.zero<2>();
+  tiles.zero<3>();
+}
 
 // Adds the product of two by two tiles to tiles 0 to 3. Of two parts, low by low is left out unless asked for.
 template <int Parts, bool low_by_low>
@@ -126,10 +138,7 @@ void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileL
     k.half = layout.qk_steps * tile_bytes;
     k.part = 2 * k.half;
   }
-  tiles.zero<0>();
-  tiles.zero<1>();
-  tiles.zero<2>();
-  tiles.zero<3>();
+  zero_sums(tiles);
   const char* q = group.q;
   for (int64_t step = 0; step < layout.qk_steps; ++step, k.at += next, q += 2 * tile_bytes)
     multiply_step<parts_of<dtype>, dtype != Dtype::f32>(tiles, k, q, layout.qk_steps * 2 * tile_bytes);
@@ -141,15 +150,19 @@ void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileL
 
 // The second product: O^T += V^T P^T over the keys [from, to), whose weights begin at `weights`.
 template <int Parts>
-void tile_values(Tiles& tiles, const Block& block, const TileLayout& layout, const Group& group, int64_t from,
-                 int64_t to, const char* weights) {
+void tile_values(Tiles& tiles, const Block& block, const TileLayout& layout, Group& group, int64_t from, int64_t to,
+                 const char* weights) {
   constexpr int64_t pitch = group_rows * sizeof(float);
   for (int64_t strip = 0; strip < layout.v_strips; ++strip) {
     float* out = group.rows.out + strip * 2 * tile_side * group_rows;
-    tiles.load<0>(out, pitch);
-    tiles.load<1>(out + tile_side, pitch);
-    tiles.load<2>(out + tile_side * group_rows, pitch);
-    tiles.load<3>(out + tile_side * group_rows + tile_side, pitch);
+    if (group.has_out) {
+      tiles.load<0>(out, pitch);
+      tiles.load<1>(out + tile_side, pitch);
+      tiles.load<2>(out + tile_side * group_rows, pitch);
+      tiles.load<3>(out + tile_side * group_rows + tile_side, pitch);
+    } else {
+      zero_sums(tiles);
+    }
     LeftOperand v;
     v.at = packed_step(block, layout, from) + layout.v_at() + strip * 2 * tile_bytes;
     v.part = layout.v_part();
@@ -164,6 +177,7 @@ void tile_values(Tiles& tiles, const Block& block, const TileLayout& layout, con
     tiles.store<2>(out + tile_side * group_rows, pitch);
     tiles.store<3>(out + tile_side * group_rows + tile_side, pitch);
   }
+  group.has_out = true;
 }
 
 }  // namespace

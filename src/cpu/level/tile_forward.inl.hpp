@@ -68,12 +68,11 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
 }
 
 // The keys [from, to) of one chunk for one group.
-template <Dtype dtype, Accuracy accuracy>
+template <Dtype dtype, bool exact_sums>
 void forward_group(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout,
                    const TileScratch& scratch, Group& group, int64_t from, int64_t to) {
   constexpr int Parts = parts_of<dtype>;
   constexpr int64_t step_weights = Parts * 2 * tile_bytes;
-  const Floats excess = splat(call.exp2_high > most_excess / __FLT_MAX__ ? most_excess / call.exp2_high : __FLT_MAX__);
   const auto weights_at = [&](int64_t key) { return scratch.weights + (key - from) / step_keys * step_weights; };
   int64_t summed = from;  // up to here, weights have met their values
   const auto add_values = [&](int64_t end) {
@@ -93,41 +92,88 @@ void forward_group(Tiles& tiles, const Call& call, const Block& block, const Til
     if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
     shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
     hide_unseen(block, group.rows, key, step_keys, x);
-    Floats top[group_vecs];
-    if (!tile_weights<Parts, accuracy>(call, group, x, excess, weights_at(key), top)) [[unlikely]] {
+    const auto add_values_before = [&] {
       if (summed < key) add_values(key);
-      move_references(call, layout, group, top, excess);
-      tile_weights<Parts, accuracy>(call, group, x, excess, weights_at(key), top);
-    }
+    };
+    if constexpr (Parts == 1)
+      weigh_in_bf16<exact_sums>(call, layout, group, x, weights_at(key), add_values_before);
+    else
+      weigh_in_parts(call, layout, group, x, weights_at(key), add_values_before);
   }
   add_values(to);
 }
 
-// Adds up what a group's rows have come to, and ends them.
-template <int Parts>
-void end_group(const Call& call, const Block& block, const Group& group, float* some_rows) {
-  const Tile<float>& rows = group.rows;
-  const float* totals = Parts == 1 ? group.rounded_sums : rows.sums;
+// 16 rows' sums of one column.
+inline Floats sums_of_column(const Group& group, int64_t column, int half) {
+  const int64_t at = column * group_rows + half * width;
+  const Floats sums = group.has_out ? load(group.rows.out + at) : Floats{};
+  return group.has_special_out ? sums + load(group.special_out + at) : sums;
+}
+
+inline RowTotals totals_of(const Group& group, bool rounded, int lane) {
+  const double total = group.rows.sums[lane];
+  return {group.rows.largest[lane], rounded ? group.rounded_sums[lane] : total, total};
+}
+
+// Two vectors of elements, pairwise.
+template <Dtype dtype>
+Words pairs_from_floats(Floats even, Floats odd) {
+  if constexpr (dtype == Dtype::f16) {
+    const auto words = [](Floats v) { return __builtin_convertvector(f16_from_floats(v), Words); };
+    return words(even) | words(odd) << 16;
+  }
+  return upper_halves(rounded_to_bf16(even), rounded_to_bf16(odd));
+}
+
+// Ends a group's rows, which are transposed as pairs of elements.
+template <Dtype dtype>
+void write_group(const Call& call, const Block& block, const Group& group) {
+  const Problem& p = *call.problem;
   for (int half = 0; half < group_vecs; ++half) {
-    for (int64_t column = 0; column < call.problem->dim_v; column += tile_side) {
-      Words tile[tile_side];
-      for (int64_t i = 0; i < tile_side; ++i) {
-        const int64_t at = (column + i) * group_rows + half * width;
-        Floats out = load(rows.out + at);
-        if (group.has_special_out) out += load(group.special_out + at);
-        tile[i] = bits_as<Words>(out);
-      }
-      transpose(tile, reinterpret_cast<char*>(some_rows + column), row_pitch * static_cast<int64_t>(sizeof(float)));
-    }
-    for (int i = 0; i < width && half * width + i < rows.count; ++i) {
+    char* to[tile_side] = {};
+    alignas(vector_bytes) float weights[tile_side] = {};
+    for (int i = 0; i < tile_side && half * width + i < group.rows.count; ++i) {
       const int lane = half * width + i;
-      finish_row(call, block, rows.first + lane, some_rows + i * row_pitch,
-                 {rows.largest[lane], totals[lane], rows.sums[lane]});
+      const StackedRow at = stacked_row(call, block, group.rows.first + lane);
+      to[i] = static_cast<char*>(call.args->o) + q_offset(p, p.o, block, at) * size_of<dtype>;
+      weights[i] = static_cast<float>(end_weights(call, block, at, totals_of(group, dtype == Dtype::bf16, lane)));
+    }
+    const Floats weight = load(weights);
+    for (int64_t column = 0; column < p.dim_v; column += 2 * tile_side) {
+      const auto element = [&](int64_t at) {
+        return weight == 0.0f ? Floats{} : sums_of_column(group, at, half) * weight;
+      };
+      Words pairs[tile_side];
+      for (int64_t i = 0; i < tile_side; ++i)
+        pairs[i] = pairs_from_floats<dtype>(element(column + 2 * i), element(column + 2 * i + 1));
+      const __mmask32 columns = first_halves(p.dim_v - column);
+      transpose_to(pairs, [&](int row, Words elements) {
+        if (to[row] != nullptr) _mm512_mask_storeu_epi16(to[row] + column * 2, columns, bits_as<__m512i>(elements));
+      });
     }
   }
 }
 
-template <Dtype dtype, Accuracy accuracy>
+// Ends a group's rows, or leaves them to join().
+template <Dtype dtype>
+void end_group(const Call& call, const Block& block, const Group& group, float* some_rows) {
+  if constexpr (dtype != Dtype::f32)
+    if (block.partial == nullptr) return write_group<dtype>(call, block, group);
+  for (int half = 0; half < group_vecs; ++half) {
+    for (int64_t column = 0; column < call.problem->dim_v; column += tile_side) {
+      Words tile[tile_side];
+      for (int64_t i = 0; i < tile_side; ++i) tile[i] = bits_as<Words>(sums_of_column(group, column + i, half));
+      transpose(tile, reinterpret_cast<char*>(some_rows + column), row_pitch * static_cast<int64_t>(sizeof(float)));
+    }
+    for (int i = 0; i < width && half * width + i < group.rows.count; ++i) {
+      const int lane = half * width + i;
+      finish_row(call, block, group.rows.first + lane, some_rows + i * row_pitch,
+                 totals_of(group, dtype == Dtype::bf16, lane));
+    }
+  }
+}
+
+template <Dtype dtype, bool exact_sums>
 void forward_tiles_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
   const TileLayout layout(p);
@@ -139,8 +185,8 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
     Group& group = scratch.groups[groups];
     const int count = static_cast<int>(smaller_of(group_rows, block.count - first));
     begin_rows(block, first, count, group_vecs, group.rows);
-    set_to_zero(group.rows.out, layout.v_strips * 2 * tile_side * group_rows);
     set_to_zero(group.rounded_sums, group_rows);
+    group.has_out = group.has_special_out = group.all_begun = false;
     if constexpr (dtype == Dtype::bf16)
       transpose_q(call, block, layout, first, count, group.q);
     else
@@ -158,24 +204,23 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
         Group& group = scratch.groups[i];
         const int64_t from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
         const int64_t to = smaller_of(next, round_up(group.rows.end, step_keys));
-        if (from < to) forward_group<dtype, accuracy>(tiles, call, block, layout, scratch, group, from, to);
+        if (from < to) forward_group<dtype, exact_sums>(tiles, call, block, layout, scratch, group, from, to);
       }
       chunk = next;
     }
   }
-  for (int i = 0; i < groups; ++i) end_group<parts_of<dtype>>(call, block, scratch.groups[i], scratch.some_rows);
+  for (int i = 0; i < groups; ++i) end_group<dtype>(call, block, scratch.groups[i], scratch.some_rows);
 }
 
 void forward_tiles(const Call& call, const Block& block, void* scratch) {
   switch (call.problem->dtype) {
     case Dtype::f16:
-      return forward_tiles_as<Dtype::f16, Accuracy::exact>(call, block, scratch);
+      return forward_tiles_as<Dtype::f16, true>(call, block, scratch);
     case Dtype::bf16:
-      return (call.problem->features & ATTUNE_LSE) != 0
-                 ? forward_tiles_as<Dtype::bf16, Accuracy::exact>(call, block, scratch)
-                 : forward_tiles_as<Dtype::bf16, Accuracy::rounded>(call, block, scratch);
+      return (call.problem->features & ATTUNE_LSE) != 0 ? forward_tiles_as<Dtype::bf16, true>(call, block, scratch)
+                                                        : forward_tiles_as<Dtype::bf16, false>(call, block, scratch);
     case Dtype::f32:
-      return on_tiles(*call.problem) ? forward_tiles_as<Dtype::f32, Accuracy::exact>(call, block, scratch)
+      return on_tiles(*call.problem) ? forward_tiles_as<Dtype::f32, true>(call, block, scratch)
                                      : forward_block(call, block, scratch);
   }
 }

@@ -25,7 +25,10 @@ constexpr int64_t longest_pitch_in_place = 512;
 template <Dtype dtype>
 constexpr int parts_of = dtype == Dtype::bf16 ? 1 : 2;
 
-inline bool on_tiles(const Problem& p) { return p.dtype != Dtype::f32 || (p.features & ATTUNE_F32_HIGH) != 0; }
+// A scale beyond 2^90 would leave no room for what set_distances multiplies it by.
+inline bool on_tiles(const Problem& p) {
+  return (p.dtype != Dtype::f32 || (p.features & ATTUNE_F32_HIGH) != 0) && p.scale < 0x1p90f && p.scale > -0x1p90f;
+}
 
 // The layout of one packed step of keys: a header, V^T, K.
 struct TileLayout {
@@ -75,8 +78,9 @@ ATTUNE_SHUFFLE(even_quads, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26,
 ATTUNE_SHUFFLE(odd_quads, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
 #undef ATTUNE_SHUFFLE
 
-// to[j][i] = r[i][j] for 16 x 16 words; rows of `to` lie `pitch` bytes apart.
-inline void transpose(Words (&r)[tile_side], char* to, int64_t pitch = tile_row_bytes) {
+// put(j, row j of the transpose) of 16 x 16 words.
+template <typename Put>
+void transpose_to(Words (&r)[tile_side], const Put& put) {
   Words t[tile_side];
   for (int i = 0; i < 16; i += 2) {
     t[i] = low_words(r[i], r[i + 1]);
@@ -95,9 +99,13 @@ inline void transpose(Words (&r)[tile_side], char* to, int64_t pitch = tile_row_
     }
   }
   for (int i = 0; i < 8; ++i) {
-    store_bytes(to + i * pitch, even_quads(t[i], t[i + 8]));
-    store_bytes(to + (i + 8) * pitch, odd_quads(t[i], t[i + 8]));
+    put(i, even_quads(t[i], t[i + 8]));
+    put(i + 8, odd_quads(t[i], t[i + 8]));
   }
+}
+// The same into memory; rows lie `pitch` bytes apart.
+inline void transpose(Words (&r)[tile_side], char* to, int64_t pitch = tile_row_bytes) {
+  transpose_to(r, [&](int j, Words row) { store_bytes(to + j * pitch, row); });
 }
 
 }  // namespace

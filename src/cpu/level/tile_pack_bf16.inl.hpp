@@ -7,9 +7,12 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
+// The first `count` of 32 halves, or all.
+inline __mmask32 first_halves(int64_t count) { return ~__mmask32{0} >> (32 - smaller_of(count, 32)); }
+
 // The first `count` bf16 at `from`, 32 at most, then zeros.
 inline Words load_pairs(const char* from, int64_t count) {
-  return bits_as<Words>(_mm512_maskz_loadu_epi16(~__mmask32{0} >> (32 - smaller_of(count, 32)), from));
+  return bits_as<Words>(_mm512_maskz_loadu_epi16(first_halves(count), from));
 }
 
 // Columns 0 to 15, or 16 to 31, of two keys as pairs.

@@ -6,40 +6,22 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// How accurate weights are before they are rounded: to 8e-5, a tenth of what rounding to bf16 changes, or to 3e-6, for
-// the sum that an LSE is made of and for two parts.
-enum class Accuracy { rounded, exact };
-
-// 2^((x - reference) * factor); exactly 0 below 2^-126, where the instructions take a hundred times as long. NaN stays
-// NaN. The polynomials are minimax over [0, 1], relative. A weight that will be rounded is between 1 and 2 times a
-// power of 2, and comes with half a unit of bf16, 2^-8 times that power: cutting off what follows then rounds to
-// nearest.
-template <Accuracy accuracy>
-Floats weight_of(Floats x, Floats reference, Floats factor) {
+// 2^((x - reference) * factor) with a relative error of 3e-6; exactly 0 below 2^-126, where the instructions take a
+// hundred times as long. NaN stays NaN. The polynomial is minimax over [0, 1], relative.
+inline Floats exact_weight(Floats x, Floats reference, Floats factor) {
   const Floats t = (x - reference) * factor;
   const Floats rest = _mm512_maskz_reduce_ps(0xffff, t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // t - whole
-  Floats q;
-  if constexpr (accuracy == Accuracy::exact) {
-    q = splat(1.3426684774e-02f);
-    q = multiply_add(q, rest, splat(5.2242472768e-02f));
-    q = multiply_add(q, rest, splat(2.4128019810e-01f));
-    q = multiply_add(q, rest, splat(6.9304484129e-01f));
-    q = multiply_add(q, rest, splat(1.0f));
-  } else {
-    q = splat(7.8024521470e-02f);
-    q = multiply_add(q, rest, splat(2.2606715560e-01f));
-    q = multiply_add(q, rest, splat(6.9583356380e-01f));
-    q = multiply_add(q, rest, splat(9.9992519617e-01f + 0x1p-8f));
-  }
+  Floats q = splat(1.3426684774e-02f);
+  q = multiply_add(q, rest, splat(5.2242472768e-02f));
+  q = multiply_add(q, rest, splat(2.4128019810e-01f));
+  q = multiply_add(q, rest, splat(6.9304484129e-01f));
+  q = multiply_add(q, rest, splat(1.0f));
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(t, splat(-126.0f), _CMP_NLT_UQ), q, t);
 }
 
 // The upper halves of each two neighbouring keys' words, pairwise.
 inline Words upper_halves(Words even, Words odd) {
-  using AllHalves = uint16_t __attribute__((vector_size(64)));
-  return bits_as<Words>(__builtin_shufflevector(bits_as<AllHalves>(even), bits_as<AllHalves>(odd), 1, 33, 3, 35, 5, 37,
-                                                7, 39, 9, 41, 11, 43, 13, 45, 15, 47, 17, 49, 19, 51, 21, 53, 23, 55,
-                                                25, 57, 27, 59, 29, 61, 31, 63));
+  return bits_as<Words>(_mm512_mask_blend_epi16(0xaaaaaaaau, bits_as<__m512i>(even >> 16), bits_as<__m512i>(odd)));
 }
 
 // sum + even + odd
@@ -48,44 +30,45 @@ inline Floats add_pairs_of_bf16(Floats sum, Words pairs) {
   return _mm512_dpbf16_ps(sum, bits_as<__m512bh>(pairs), bits_as<__m512bh>(ones));
 }
 
-// Moves the references that the scores exceed by far, and rescales what was summed by the old ones.
-inline void move_references(const Call& call, const TileLayout& layout, const Group& group,
-                            const Floats (&top)[group_vecs], Floats excess) {
-  const Tile<float>& rows = group.rows;
-  Floats factor[group_vecs];
-  for (int v = 0; v < group_vecs; ++v) {
-    const Floats before = load(rows.largest + v * width);
-    const Ints moves = top[v] > before + excess;
-    const Floats now = moves ? top[v] : before;
-    factor[v] = moves ? weight_of<Accuracy::exact>(before, now, splat(call.exp2_high)) : splat(1.0f);
-    store(rows.largest + v * width, now);
-    store(rows.sums + v * width, load(rows.sums + v * width) * factor[v]);
-    store(group.rounded_sums + v * width, load(group.rounded_sums + v * width) * factor[v]);
-  }
-  const auto rescale = [&](float* out) {
-    for (int64_t i = 0; i < layout.v_strips * 2 * tile_side * group_rows; i += group_rows) {
+// Multiplies what a group has summed up.
+inline void rescale(const TileLayout& layout, const Group& group, const Floats (&factor)[group_vecs]) {
+  const auto times_factor = [&](float* sums, int64_t count) {
+    for (int64_t i = 0; i < count; i += group_rows) {
       ATTUNE_UNROLL
-      for (int v = 0; v < group_vecs; ++v) store(out + i + v * width, load(out + i + v * width) * factor[v]);
+      for (int v = 0; v < group_vecs; ++v) store(sums + i + v * width, load(sums + i + v * width) * factor[v]);
     }
   };
-  rescale(rows.out);
-  if (group.has_special_out) rescale(group.special_out);
+  times_factor(group.rows.sums, group_rows);
+  times_factor(group.rounded_sums, group_rows);
+  if (group.has_out) times_factor(group.rows.out, layout.v_strips * 2 * tile_side * group_rows);
+  if (group.has_special_out) times_factor(group.special_out, layout.v_strips * 2 * tile_side * group_rows);
 }
 
-// A step's scores to weights, in parts; adds them to the sums. False, and nothing added, if scores exceed their
-// references by far; top is then the largest of each row. To look first would take another pass over the scores. With
-// one part the weights, and so O, are the same with and without exact sums.
-template <int Parts, Accuracy sums>
-bool tile_weights(const Call& call, const Group& group, const float* x, Floats excess, char* weights,
-                  Floats (&top)[group_vecs]) {
-  static_assert(Parts == 1 || sums == Accuracy::exact);
+// Moves references to the top of a step where `moves` is set, and rescales what was summed by the old ones.
+inline void move_references(const Call& call, const TileLayout& layout, const Group& group,
+                            const Floats (&top)[group_vecs], const Ints (&moves)[group_vecs]) {
+  Floats factor[group_vecs];
+  for (int v = 0; v < group_vecs; ++v) {
+    float* const reference = group.rows.largest + v * width;
+    const Floats before = load(reference);
+    factor[v] = moves[v] ? exact_weight(before, top[v], splat(call.exp2_high)) : splat(1.0f);
+    store(reference, moves[v] ? top[v] : before);
+  }
+  rescale(layout, group, factor);
+}
+
+// Weights of two parts.
+
+// A step's scores to weights; adds them to the sums. False, and nothing added, if scores exceed their references by
+// far; top is then the largest of each row. To look first would take another pass over the scores.
+inline bool split_weights(const Call& call, const Group& group, const float* x, Floats excess, char* weights,
+                          Floats (&top)[group_vecs]) {
   const Floats factor = splat(call.exp2_high);
-  Floats reference[group_vecs], total[group_vecs], rounded_total[group_vecs];
+  Floats reference[group_vecs], total[group_vecs];
   for (int v = 0; v < group_vecs; ++v) {
     top[v] = load(group.rows.largest + v * width);
     reference[v] = reference_of(top[v]);
     total[v] = load(group.rows.sums + v * width);
-    rounded_total[v] = load(group.rounded_sums + v * width);
   }
   for (int64_t pair = 0; pair < step_keys / 2; ++pair) {
     char* const to = weights + pair * tile_row_bytes;
@@ -94,38 +77,191 @@ bool tile_weights(const Call& call, const Group& group, const float* x, Floats e
       const Floats even_x = load(x + 2 * pair * group_rows + v * width);
       const Floats odd_x = load(x + (2 * pair + 1) * group_rows + v * width);
       top[v] = larger(odd_x, larger(even_x, top[v]));
-      Floats even{}, odd{};
-      if constexpr (sums == Accuracy::exact) {
-        even = weight_of<Accuracy::exact>(even_x, reference[v], factor);
-        odd = weight_of<Accuracy::exact>(odd_x, reference[v], factor);
-        total[v] += even;
-        total[v] += odd;
-      }
-      if constexpr (Parts == 1) {
-        // Of a weight between 1 and 2 times a power of 2, half a unit of bf16 is 2^-8 times that power: cutting off
-        // what follows then rounds to nearest.
-        const Floats first = weight_of<Accuracy::rounded>(even_x, reference[v], factor);
-        const Floats second = weight_of<Accuracy::rounded>(odd_x, reference[v], factor);
-        const Words pairs = upper_halves(bits_as<Words>(first), bits_as<Words>(second));
-        store_bytes(to + v * tile_bytes, pairs);
-        rounded_total[v] = add_pairs_of_bf16(rounded_total[v], pairs);
-      } else {
-        const Words first = bits_as<Words>(even) + 0x8000u, second = bits_as<Words>(odd) + 0x8000u;
-        store_bytes(to + v * tile_bytes, upper_halves(first, second));
-        const Words low_even = bits_as<Words>(even - bits_as<Floats>(first & 0xffff0000u));
-        const Words low_odd = bits_as<Words>(odd - bits_as<Floats>(second & 0xffff0000u));
-        store_bytes(to + (2 + v) * tile_bytes, upper_halves(low_even + 0x8000u, low_odd + 0x8000u));
-      }
+      const Floats even = exact_weight(even_x, reference[v], factor), odd = exact_weight(odd_x, reference[v], factor);
+      total[v] += even;
+      total[v] += odd;
+      const Words first = bits_as<Words>(even) + 0x8000u, second = bits_as<Words>(odd) + 0x8000u;
+      store_bytes(to + v * tile_bytes, upper_halves(first, second));
+      const Words low_even = bits_as<Words>(even - bits_as<Floats>(first & 0xffff0000u));
+      const Words low_odd = bits_as<Words>(odd - bits_as<Floats>(second & 0xffff0000u));
+      store_bytes(to + (2 + v) * tile_bytes, upper_halves(low_even + 0x8000u, low_odd + 0x8000u));
     }
   }
   Ints exceeds{};
   for (int v = 0; v < group_vecs; ++v) exceeds |= top[v] > load(group.rows.largest + v * width) + excess;
   if (any(exceeds)) return false;
-  for (int v = 0; v < group_vecs; ++v) {
-    store(group.rows.sums + v * width, total[v]);
-    store(group.rounded_sums + v * width, rounded_total[v]);
-  }
+  for (int v = 0; v < group_vecs; ++v) store(group.rows.sums + v * width, total[v]);
   return true;
+}
+
+inline void weigh_in_parts(const Call& call, const TileLayout& layout, const Group& group, const float* x,
+                           char* weights, const auto& add_values) {
+  const Floats excess = splat(call.exp2_high > most_excess / __FLT_MAX__ ? most_excess / call.exp2_high : __FLT_MAX__);
+  Floats top[group_vecs];
+  if (split_weights(call, group, x, excess, weights, top)) [[likely]]
+    return;
+  add_values();
+  Ints moves[group_vecs];
+  for (int v = 0; v < group_vecs; ++v) moves[v] = top[v] > load(group.rows.largest + v * width) + excess;
+  move_references(call, layout, group, top, moves);
+  split_weights(call, group, x, excess, weights, top);
+}
+
+// Weights of bf16, in 16-bit arithmetic: 32 at a time. The distance of a weight's logarithm from the highest that is
+// allowed, in 256ths, is cut to 16 bits; being taken from a constant it would be the bits of a bf16, if 2^f were 1 + f.
+// The table has what makes it so: of 256ths the weights are rounded to nearest. Beyond 16 bits is 0.
+constexpr float steps_of_256 = 0x1p24f;  // 1 in the logarithm; the upper 16 bits of an integer are 256ths
+constexpr uint16_t highest_weight = (127 + static_cast<int>(most_excess)) << 7;  // 2^most_excess as bf16
+
+struct WeightCurve {
+  alignas(vector_bytes) uint8_t at[128];
+
+  // Half of (distance + at[distance / 2 % 128]), rounded up, is by how much the bits of 2^-(distance / 256) are less.
+  constexpr WeightCurve() : at() {
+    constexpr double root = 0.99729605608547012;  // 2^(-1/256)
+    double power = 2;                             // 2 * root^f
+    const auto bits_below = [&] {
+      const auto below = static_cast<int>(128 * (2 - power) + 0.5);
+      power *= root;
+      return below;
+    };
+    for (int i = 0; i < 128; ++i) {
+      const int first = bits_below() - i, second = bits_below() - i - 1;
+      at[i] = static_cast<uint8_t>(first + second);
+    }
+  }
+};
+constexpr WeightCurve weight_curve;
+
+// How the scores of a row become distances from 2^most_excess times the reference's weight: their factor, and what is
+// added. Logarithms beyond 2^90 are scaled down: neighbouring scores are so far apart there that weights are 1 or 0 all
+// the same.
+inline void set_distances(const Call& call, Group& group) {
+  constexpr float highest = (most_excess + 0.5f / 256) * steps_of_256, most = 0x1p90f;
+  Ints not_begun{}, too_large{};
+  for (int v = 0; v < group_vecs; ++v) {
+    const Floats largest = load(group.rows.largest + v * width);
+    const Floats logarithm = reference_of(largest) * call.exp2_high;
+    not_begun |= largest == -float_infinity;
+    too_large |= (logarithm >= most) | (logarithm <= -most);
+    store(group.factor + v * width, splat(-steps_of_256 * call.exp2_high));
+    store(group.bound + v * width, multiply_add(logarithm, splat(steps_of_256), splat(highest)));
+  }
+  group.all_begun = !any(not_begun);
+  if (!any(too_large)) [[likely]]
+    return;
+  for (int lane = 0; lane < group_rows; ++lane) {
+    const double logarithm = static_cast<double>(call.exp2_high) * group.rows.largest[lane];
+    const double size = logarithm < 0 ? -logarithm : logarithm;
+    if (group.rows.largest[lane] == -float_infinity || size < most) continue;
+    const double scale = steps_of_256 * most / size;
+    group.factor[lane] = static_cast<float>(-scale * call.exp2_high);
+    group.bound[lane] = static_cast<float>(scale * logarithm);
+  }
+}
+
+// A step's scores to weights. What is added to the sums, and the greatest distance as the bits of a float: above those
+// of infinity where a score is NaN or exceeds its reference by far.
+template <bool exact_sums>
+struct StepWeights {
+  Floats total[group_vecs], rounded_total[group_vecs];
+  Words greatest[group_vecs];
+
+  StepWeights(const Call& call, const Group& group, const float* x, char* weights) {
+    const auto low = load_bytes<__m512i>(weight_curve.at), high = load_bytes<__m512i>(weight_curve.at + vector_bytes);
+    const __m512i highest = _mm512_set1_epi16(highest_weight);
+    Floats factor[group_vecs], bound[group_vecs], reference[group_vecs];
+    for (int v = 0; v < group_vecs; ++v) {
+      factor[v] = load(group.factor + v * width);
+      bound[v] = load(group.bound + v * width);
+      reference[v] = reference_of(load(group.rows.largest + v * width));
+      total[v] = load(group.rows.sums + v * width);
+      rounded_total[v] = load(group.rounded_sums + v * width);
+      greatest[v] = Words{};
+    }
+    for (int64_t pair = 0; pair < step_keys / 2; ++pair) {
+      ATTUNE_UNROLL
+      for (int v = 0; v < group_vecs; ++v) {
+        const Floats even_x = load(x + 2 * pair * group_rows + v * width);
+        const Floats odd_x = load(x + (2 * pair + 1) * group_rows + v * width);
+        const Floats even = multiply_add(even_x, factor[v], bound[v]), odd = multiply_add(odd_x, factor[v], bound[v]);
+        greatest[v] = greater(greatest[v], greater(bits_as<Words>(even), bits_as<Words>(odd)));
+        const __m512i distance = bits_as<__m512i>(upper_halves(integers(even), integers(odd)));
+        const __m512i curve =
+            _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low, _mm512_srli_epi16(distance, 1), high);
+        const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest, _mm512_avg_epu16(distance, curve)));
+        store_bytes(weights + v * tile_bytes + pair * tile_row_bytes, pairs);
+        rounded_total[v] = add_pairs_of_bf16(rounded_total[v], pairs);
+        if constexpr (exact_sums) {
+          total[v] += exact_weight(even_x, reference[v], splat(call.exp2_high));
+          total[v] += exact_weight(odd_x, reference[v], splat(call.exp2_high));
+        }
+      }
+    }
+  }
+
+  bool fit() const {
+    Ints unfit{};
+    for (int v = 0; v < group_vecs; ++v) unfit |= is_unfit(v);
+    return !any(unfit);
+  }
+  Ints is_unfit(int v) const { return greatest[v] > 0x7f800000u; }
+
+  void add_to(const Group& group) const {
+    for (int v = 0; v < group_vecs; ++v) {
+      if constexpr (exact_sums) store(group.rows.sums + v * width, total[v]);
+      store(group.rounded_sums + v * width, rounded_total[v]);
+    }
+  }
+
+ private:
+  static Words greater(Words a, Words b) { return a > b ? a : b; }
+  // All ones for what is no such integer.
+  static Words integers(Floats v) { return bits_as<Words>(_mm512_maskz_cvttps_epu32(0xffff, v)); }
+};
+
+// The largest of each row's scores. A row with a score that is NaN or infinite has no softmax: its sum becomes NaN, and
+// its largest -inf.
+inline void find_tops(const Group& group, const float* x, Floats (&top)[group_vecs]) {
+  for (int v = 0; v < group_vecs; ++v) {
+    top[v] = splat(-float_infinity);
+    Ints undefined{};
+    for (int64_t key = 0; key < step_keys; ++key) {
+      const Floats score = load(x + key * group_rows + v * width);
+      undefined |= (score != score) | (score == float_infinity);
+      top[v] = larger(score, top[v]);
+    }
+    if (!any(undefined)) continue;
+    top[v] = undefined ? splat(-float_infinity) : top[v];
+    float* const sums = group.rounded_sums + v * width;
+    store(sums, undefined ? splat(__builtin_nanf("")) : load(sums));
+  }
+}
+
+// A step's scores to weights, and their sums. add_values: adds the values of the steps before, whose weights are
+// relative to the references so far.
+template <bool exact_sums>
+void weigh_in_bf16(const Call& call, const TileLayout& layout, Group& group, const float* x, char* weights,
+                   const auto& add_values) {
+  Floats top[group_vecs];
+  if (!group.all_begun) {
+    find_tops(group, x, top);
+    for (int v = 0; v < group_vecs; ++v) {
+      float* const reference = group.rows.largest + v * width;
+      store(reference, load(reference) == -float_infinity ? top[v] : load(reference));
+    }
+    set_distances(call, group);
+  }
+  const StepWeights<exact_sums> step(call, group, x, weights);
+  if (step.fit()) [[likely]]
+    return step.add_to(group);
+  add_values();
+  find_tops(group, x, top);
+  Ints moves[group_vecs];
+  for (int v = 0; v < group_vecs; ++v) moves[v] = step.is_unfit(v) & (top[v] > load(group.rows.largest + v * width));
+  move_references(call, layout, group, top, moves);
+  set_distances(call, group);
+  StepWeights<exact_sums>(call, group, x, weights).add_to(group);
 }
 
 }  // namespace

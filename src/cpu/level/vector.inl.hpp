@@ -217,12 +217,12 @@ inline void transpose_4x4(const float* from, int64_t from_pitch, float* to, int6
 // bf16 and fp16 to float and back, round to nearest even: the same values as core/convert.hpp.
 inline Floats floats_from_bf16(Halves h) { return bits_as<Floats>(__builtin_convertvector(h, Words) << 16); }
 
-inline Halves bf16_from_floats(Floats v) {
+// The upper halves are bf16.
+inline Words rounded_to_bf16(Floats v) {
   const Words bits = bits_as<Words>(v);
-  const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const Words quiet = (bits >> 16) | 0x40u;
-  return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded, Halves);
+  return (bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
 }
+inline Halves bf16_from_floats(Floats v) { return __builtin_convertvector(rounded_to_bf16(v) >> 16, Halves); }
 
 #if defined(__AVX512F__)
 inline Floats floats_from_f16(Halves h) { return _mm512_maskz_cvtph_ps(0xffff, bits_as<__m256i>(h)); }
