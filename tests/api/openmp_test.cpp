@@ -219,7 +219,7 @@ TEST(ForkedOpenMP, AChildStartsWorkersOfItsOwn) {
   EXPECT_EQ(fake_regions, 2);
 }
 
-TEST(ForkedOpenMP, AChildWithOneThreadStartsNone) {
+TEST(ForkedOpenMP, AChildThatComputesAloneStartsNone) {
   const ContextWith context(fake_runtime(3));
   const std::vector<uint8_t> expected = context.forward(some_problem);
   const int child = status_of_child([&] {
