@@ -109,27 +109,6 @@ class RowsAhead {
     head_ = 0;
     at_ += row_step_;
   }
-  // `count` times that.
-  void fetch(int64_t count) {
-    count = smaller_of(count, left_);
-    left_ -= count;
-    const char* at = at_;
-    int64_t head = head_;
-    for (; count > 0; --count) {
-      const char* from = at + head * head_step_;
-      const char* const end = from + bytes_;
-      for (; end - from >= 256; from += 256) {
-        ATTUNE_UNROLL
-        for (int i = 0; i < 256; i += 64) __builtin_prefetch(from + i, 0, 2);
-      }
-      for (; from < end; from += 64) __builtin_prefetch(from, 0, 2);
-      if (++head < heads_) continue;
-      head = 0;
-      at += row_step_;
-    }
-    at_ = at;
-    head_ = head;
-  }
 
  private:
   const char* at_;

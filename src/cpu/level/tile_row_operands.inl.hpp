@@ -1,0 +1,177 @@
+// What the row path on the tile unit (tile_rows.inl.hpp) multiplies, and the state of its rows.
+#pragma once
+
+#include "cpu/level/rows.inl.hpp"
+#include "cpu/level/tile_pack_bf16.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+// The tiles, by what they hold.
+enum RowTile { out_low, out_high, weights_tile, first_operand, second_operand, queries, scores_low, scores_high };
+// Tiles with R rows or R columns are quicker to load and to store than full ones.
+template <int R>
+constexpr TileConfig row_tiles = [] {
+  TileConfig config;
+  for (const int t : {out_low, out_high, weights_tile}) config.rows[t] = R;
+  for (const int t : {queries, scores_low, scores_high}) config.bytes_per_row[t] = R * sizeof(float);
+  return config;
+}();
+
+// Keys in a vector of scores.
+template <int R>
+constexpr int vector_keys = width / R;
+// Pairs of keys of the second product, 16 a step, come out of the transposition of weights in this order: pair (j, c)
+// has the keys 2 * vector_keys * j + c and vector_keys later.
+template <int R>
+constexpr int64_t place_of_pair(int64_t j, int64_t c) {
+  return j / 4 * 4 * vector_keys<R> + c * 4 + j % 4;
+}
+
+// The state of one KV head.
+struct TileRowHead {
+  char* q = nullptr;         // steps of 32 channels x 16 pairs x R rows
+  float* x = nullptr;        // key_alignment x R
+  char* weights = nullptr;   // steps of keys x R rows x 16 pairs
+  float* out = nullptr;      // strips of 32 columns x 2 tiles x R rows x 16
+  float* special = nullptr;  // R rows x columns in order: sums of what the tile unit cannot add up
+  bool has_special = false;
+  // Lanes as in a vector of scores. A row's largest score is the same in all of its lanes; sums are to be added.
+  Floats largest, total, rounded_total;
+};
+
+template <int R>
+struct TileRowScratch {
+  TileRowHead heads[max_task_heads];
+  int64_t qk_steps = 0, v_strips = 0;
+  float* bias = nullptr;   // key_alignment x R
+  char* copied = nullptr;  // a step of K or V that cannot be read in place
+  char* values[2] = {};    // two strips of V: 2 tiles each
+  float* out_row = nullptr;
+
+  TileRowScratch(const Problem& p, int count, Arena& arena) {
+    qk_steps = round_up(p.dim_qk, step_channels) / step_channels;
+    v_strips = round_up(p.dim_v, 2 * tile_side) / (2 * tile_side);
+    const int64_t columns = v_strips * 2 * tile_side;
+    for (char*& strip : values) strip = arena.take<char>(2 * tile_bytes);
+    copied = arena.take<char>(step_keys * larger_of(qk_steps, v_strips) * tile_row_bytes);
+    if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(key_alignment * R);
+    out_row = arena.take<float>(columns);
+    for (TileRowHead* head = heads; head < heads + count; ++head) {
+      head->q = arena.take<char>(qk_steps * R * tile_row_bytes);
+      head->x = arena.take<float>(key_alignment * R);
+      head->weights = arena.take<char>(key_alignment / step_keys * R * tile_row_bytes);
+      head->out = arena.take<float>(columns * R);
+      head->special = arena.take<float>(columns * R);
+    }
+  }
+};
+
+template <int R>
+void begin_tile_head(const Call& call, const Block& block, const TileRowScratch<R>& scratch, TileRowHead& head) {
+  const Problem& p = *call.problem;
+  head.has_special = false;
+  head.largest = splat(-float_infinity);
+  head.total = head.rounded_total = Floats{};
+  for (int64_t i = 0; i < scratch.v_strips * 2 * tile_side * R; i += width) store(head.out + i, Floats{});
+  const uint32_t sign = call.q_factor < 0 ? 0x80008000u : 0;
+  for (int64_t step = 0; step < scratch.qk_steps; ++step) {
+    Words rows[tile_side] = {};
+    for (int i = 0; i < R && i < block.count; ++i) {
+      const StackedRow at = stacked_row(call, block, i);
+      if (at.row >= block.seq_q || call.q_factor == 0) continue;
+      const char* const from = element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
+      rows[i] = load_pairs(from + step * tile_row_bytes, p.dim_qk - step * step_channels) ^ sign;
+    }
+    alignas(vector_bytes) char tile[tile_bytes];
+    transpose(rows, tile);
+    for (int64_t pair = 0; pair < tile_side; ++pair)
+      __builtin_memcpy(head.q + (step * tile_side + pair) * R * 4, tile + pair * tile_row_bytes, R * 4);
+  }
+}
+
+// A step of K or V as the products read it.
+struct StepRows {
+  const char* at;
+  int64_t pitch;
+};
+
+// The `keys` rows at `from`, in place if there are 32 of full steps of columns; otherwise copied and filled up with
+// zeros.
+inline StepRows step_rows(const char* from, int64_t pitch, int64_t keys, int64_t dim, char* copied) {
+  if (keys == step_keys && dim % step_channels == 0) return {from, pitch};
+  const int64_t to_pitch = round_up(dim, step_channels) * 2;
+  for (int64_t key = 0; key < step_keys; ++key)
+    for (int64_t at = 0; at < to_pitch; at += tile_row_bytes)
+      store_bytes(copied + key * to_pitch + at,
+                  key < keys ? load_pairs(from + key * pitch + at, dim - at / 2) : Words{});
+  return {copied, to_pitch};
+}
+
+// Fetches rows of K or V of all heads of a task in the order of memory, some lines at each of `calls` calls: many lines
+// at once would hold up what is read meanwhile.
+class LinesAhead {
+ public:
+  LinesAhead() = default;
+  LinesAhead(const char* first, int64_t row_step, int64_t head_step, int64_t bytes, int64_t keys, int64_t heads,
+             int64_t calls)
+      : row_step_(row_step), head_step_(head_step), bytes_(bytes), keys_left_(keys), heads_(heads) {
+    if (head_step_ == bytes_) {  // neighbours: one run of memory
+      bytes_ *= heads_;
+      heads_ = 1;
+    }
+    if (heads_ == 1 && row_step_ == bytes_) {
+      bytes_ *= keys_left_;
+      keys_left_ = 1;
+    }
+    heads_left_ = heads_;
+    row_ = at_ = first;
+    end_ = at_ + bytes_;
+    const int64_t lines = keys_left_ * heads_ * ((bytes_ + line - 1) / line);
+    lines_per_call_ = (lines + calls - 1) / calls;
+  }
+  void fetch() {
+    const char* at = at_;
+    for (int64_t lines = lines_per_call_; lines > 0;) {
+      if (end_ - at >= 4 * line) {
+        ATTUNE_UNROLL
+        for (int i = 0; i < 4; ++i) __builtin_prefetch(at + i * line, 0, 2);
+        at += 4 * line;
+        lines -= 4;
+      } else if (at < end_) {
+        __builtin_prefetch(at, 0, 2);
+        at += line;
+        --lines;
+      } else if (next_run()) {
+        at = at_;
+      } else {
+        break;
+      }
+    }
+    at_ = at;
+  }
+
+ private:
+  static constexpr int64_t line = 64;
+
+  bool next_run() {
+    if (heads_left_ > 1) {
+      --heads_left_;
+      at_ = end_ - bytes_ + head_step_;
+    } else if (keys_left_ > 1) {
+      --keys_left_;
+      heads_left_ = heads_;
+      at_ = row_ += row_step_;
+    } else {
+      return false;
+    }
+    end_ = at_ + bytes_;
+    return true;
+  }
+
+  const char *row_ = nullptr, *at_ = nullptr, *end_ = nullptr;  // of one head; where to go on, and up to where
+  int64_t row_step_ = 0, head_step_ = 0, bytes_ = 0, keys_left_ = 0, heads_ = 0, heads_left_ = 0, lines_per_call_ = 0;
+};
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL
