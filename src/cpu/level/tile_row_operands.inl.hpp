@@ -108,6 +108,10 @@ inline StepRows step_rows(const char* from, int64_t pitch, int64_t keys, int64_t
   return {copied, to_pitch};
 }
 
+// How often memory is fetched ahead, for each 32 channels of K and for each strip of V.
+constexpr int64_t fetches_per_qk_step = 2;
+constexpr int64_t fetches_per_strip = 4;
+
 // Fetches rows of K or V of all heads of a task in the order of memory, some lines at each of `calls` calls: many lines
 // at once would hold up what is read meanwhile.
 class LinesAhead {

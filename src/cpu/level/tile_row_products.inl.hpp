@@ -8,7 +8,6 @@ namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
 // x = K Q^T of a step of keys.
-constexpr int64_t fetches_per_qk_step = 2;
 template <int R>
 [[gnu::noinline]] void tile_row_scores(Tiles& tiles, StepRows k, const char* q, int64_t qk_steps, LinesAhead& ahead,
                                        float* x) {
@@ -31,7 +30,6 @@ template <int R>
 // A strip of 32 columns of a step of values, two keys interleaved: pairs of 16 columns make one tile, those of the
 // others the next. Within each 8 columns the first four are in the first tile. Returns whether there may be special
 // values (a value of 0 looks like one); with `clean`, those become 0, and it returns whether there are any.
-constexpr int64_t fetches_per_strip = 4;
 template <int R, bool clean>
 bool interleave_strip(StepRows v, LinesAhead& ahead, char* to) {
   using AllHalves = uint16_t __attribute__((vector_size(64)));
