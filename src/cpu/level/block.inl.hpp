@@ -14,9 +14,9 @@ namespace {
 constexpr int max_tiles = (block_rows + tile_rows - 1) / tile_rows;
 
 // Sums over keys are kept as T: float, or double for float32 inputs, where the error of float sums over many keys would
-// exceed that of everything else. Within a chunk they are floats, and chunks are short enough for that.
-template <typename T>
-constexpr int64_t chunk_keys = key_alignment * 4 / static_cast<int64_t>(sizeof(T));
+// exceed that of everything else. Within a chunk of keys they are floats, and short enough for that (float_sum_keys).
+constexpr int64_t chunk_keys = key_alignment;
+static_assert(chunk_keys == 2 * float_sum_keys);
 
 // Hands out pieces of one allocation; with no allocation it only counts.
 class Arena {
@@ -61,8 +61,8 @@ struct Tile {
   int first = 0, count = 0, vecs = 0;
   int64_t begin = 0, end = 0;                // keys that some row sees
   int64_t common_begin = 0, common_end = 0;  // keys that every row sees
-  float* q = nullptr;                        // dim_qk, padded to fours, x rows
-  T* out = nullptr;                          // dim_v, padded to strips and fours, x rows
+  float* q = nullptr;                        // dim_qk, padded to vectors, x rows
+  T* out = nullptr;                          // dim_v, padded to vectors, x rows
   float* largest = nullptr;
   T* sums = nullptr;
 };
@@ -76,22 +76,22 @@ struct Scratch {
   float* x = nullptr;       // chunk_keys rows of tile_rows: scores, then weights
   float* bias = nullptr;    // chunk_keys x tile_rows
   T* rescale = nullptr;     // tile_rows
-  float* q_rows = nullptr;  // 4 rows of row_pitch, on their way to Tile::q
-  T* out_rows = nullptr;    // 4 rows of row_pitch, on their way from Tile::out
+  float* q_rows = nullptr;  // a vector of rows of row_pitch, on their way to Tile::q
+  T* out_rows = nullptr;    // likewise, on their way from Tile::out
 
   Scratch(const Problem& p, Arena& arena) : layout(p) {
     for (Tile<T>& tile : tiles) {
-      tile.q = arena.take<float>(round_up(p.dim_qk, 4) * tile_rows);
-      tile.out = arena.take<T>(round_up(layout.strips * strip_columns, 4) * tile_rows);
+      tile.q = arena.take<float>(round_up(p.dim_qk, width) * tile_rows);
+      tile.out = arena.take<T>(round_up(p.dim_v, width) * tile_rows);
       tile.largest = arena.take<float>(tile_rows);
       tile.sums = arena.take<T>(tile_rows);
     }
-    steps = arena.take<float>(chunk_keys<T> / packed_keys * layout.step());
-    x = arena.take<float>(chunk_keys<T> * tile_rows);
-    if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(chunk_keys<T> * tile_rows);
+    steps = arena.take<float>(chunk_keys / packed_keys * layout.step());
+    x = arena.take<float>(chunk_keys * tile_rows);
+    if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(chunk_keys * tile_rows);
     rescale = arena.take<T>(tile_rows);
-    q_rows = arena.take<float>(4 * row_pitch);
-    out_rows = arena.take<T>(4 * row_pitch);
+    q_rows = arena.take<float>(width * row_pitch);
+    out_rows = arena.take<T>(lanes<T> * row_pitch);
   }
 };
 
@@ -100,9 +100,11 @@ inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t k
   const Problem& p = *call.problem;
   const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
   with_dtype(p.dtype, [&]<Dtype dtype>() {
-    for (int64_t i = 0; i < keys; ++i)
+    for (int64_t i = 0; i < keys; ++i) {
+      prefetch_row(k, dtype, (i + rows_ahead) * p.k.row, p.dim_qk);
       for_each_vector<dtype>(k + i * p.k.row * size_of<dtype>, p.dim_qk,
                              [&](int64_t d, Floats value) { store(to + i * pitch + d, value); });
+    }
   });
   for (int64_t i = keys * pitch; i < packed_keys * pitch; i += width) store(to + i, Floats{});
 }
@@ -129,11 +131,13 @@ inline bool pack_v(const Call& call, const Block& block, int64_t from, int64_t k
   const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
   Floats not_finite{};
   with_dtype(p.dtype, [&]<Dtype dtype>() {
-    for (int64_t i = 0; i < keys; ++i)
+    for (int64_t i = 0; i < keys; ++i) {
+      prefetch_row(v, dtype, (i + rows_ahead) * p.v.row, p.dim_v);
       for_each_vector<dtype>(v + i * p.v.row * size_of<dtype>, p.dim_v, [&](int64_t column, Floats value) {
         not_finite += value * 0.0f;
         store_strips(value, to + column / strip_columns * strip_pitch + i * strip_columns);
       });
+    }
   });
   return sum_of<float>(not_finite) == 0;
 }
@@ -180,22 +184,30 @@ void begin_rows(const Block& block, int first, int count, int vecs, Tile<T>& til
   }
 }
 
+// Asks for a row of q or o, if the block has it.
+inline void prefetch_stacked_row(const Call& call, const Block& block, int64_t lane, const void* data,
+                                 const attune_strides& strides, int64_t dim) {
+  if (lane >= block.count) return;
+  const StackedRow at = stacked_row(call, block, lane);
+  if (at.row < block.seq_q) prefetch_row(data, call.problem->dtype, q_offset(*call.problem, strides, block, at), dim);
+}
+
 template <typename T>
 void begin_tile(const Call& call, const Block& block, int first, int count, Scratch<T>& scratch, Tile<T>& tile) {
-  const Problem& p = *call.problem;
   begin_rows(block, first, count, (count + width - 1) / width, tile);
+  const Problem& p = *call.problem;
   const int rows = tile.vecs * width;
-  static_assert(width % 4 == 0);
-  for (int lane = 0; lane < rows; lane += 4) {
-    for (int i = 0; i < 4; ++i) {
+  for (int lane = 0; lane < rows; lane += width) {
+    for (int i = 0; i < width; ++i) {
       float* row = scratch.q_rows + i * row_pitch;
+      prefetch_stacked_row(call, block, first + lane + i + rows_ahead, call.args->q, p.q, p.dim_qk);
       if (lane + i < count)
         load_q_row(call, block, first + lane + i, row);
       else
         for (int64_t d = 0; d < p.dim_qk; d += width) store(row + d, Floats{});
     }
-    for (int64_t d = 0; d < p.dim_qk; d += 4)
-      transpose_4x4(scratch.q_rows + d, row_pitch, tile.q + d * rows + lane, rows);
+    for (int64_t d = 0; d < p.dim_qk; d += width)
+      transpose_square(scratch.q_rows + d, row_pitch, tile.q + d * rows + lane, rows);
   }
   for (int64_t i = 0; i < scratch.layout.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
 }
@@ -269,8 +281,7 @@ void score_steps(const float* steps, const StepLayout& layout, int64_t first, in
 
 inline Strip strip_from(const float* steps, const StepLayout& layout, int64_t first) {
   const int64_t at = first % packed_keys;
-  return {steps + first / packed_keys * layout.step() + layout.v_at() + at * strip_columns, packed_keys - at,
-          layout.step()};
+  return {steps + first / packed_keys * layout.step() + layout.v_at() + at * strip_columns, first, layout.step()};
 }
 
 inline bool values_are_finite(const float* steps, const StepLayout& layout, int64_t first, int64_t keys) {
@@ -308,20 +319,17 @@ void with_vecs(int count, F&& f) {
 
 template <typename T>
 void end_tile(const Call& call, const Block& block, T* out_rows, const Tile<T>& tile) {
+  const Problem& p = *call.problem;
   const int rows = tile.vecs * width;
-  for (int lane = 0; lane < tile.count; lane += 4) {
-    for (int64_t j = 0; j < call.problem->dim_v; j += 4) {
-      if constexpr (sizeof(T) == sizeof(float)) {
-        transpose_4x4(tile.out + j * rows + lane, rows, out_rows + j, row_pitch);
-      } else {
-        for (int64_t i = 0; i < 4; ++i)
-          for (int64_t column = j; column < j + 4; ++column)
-            out_rows[i * row_pitch + column] = tile.out[column * rows + lane + i];
-      }
-    }
-    for (int i = 0; i < 4 && lane + i < tile.count; ++i)
+  for (int lane = 0; lane < tile.count; lane += lanes<T>) {
+    for (int64_t j = 0; j < p.dim_v; j += lanes<T>)
+      transpose_square(tile.out + j * rows + lane, rows, out_rows + j, row_pitch);
+    for (int i = 0; i < lanes<T> && lane + i < tile.count; ++i) {
+      if (block.partial == nullptr)
+        prefetch_stacked_row(call, block, tile.first + lane + i + rows_ahead, call.args->o, p.o, p.dim_v);
       finish_row(call, block, tile.first + lane + i, out_rows + i * row_pitch,
                  {tile.largest[lane + i], tile.sums[lane + i], tile.sums[lane + i]});
+    }
   }
 }
 
@@ -337,9 +345,9 @@ void forward_block_as(const Call& call, const Block& block, void* memory) {
     begin = smaller_of(begin, tile.begin);
     end = larger_of(end, tile.end);
   }
-  for (int64_t chunk = begin / packed_keys * packed_keys; chunk < end;) {
-    // Chunks end at multiples of their size whatever row the task begins with.
-    const int64_t next = smaller_of(end, (chunk / chunk_keys<T> + 1) * chunk_keys<T>);
+  // Chunks and their halves end at multiples of their size whatever row the task begins with.
+  for (int64_t chunk = begin / float_sum_keys * float_sum_keys; chunk < end;) {
+    const int64_t next = smaller_of(end, (chunk / chunk_keys + 1) * chunk_keys);
     const float* steps = steps_of(call, block, scratch, chunk, next);
     for (int i = 0; i < tiles; ++i) {
       Tile<T>& tile = scratch.tiles[i];

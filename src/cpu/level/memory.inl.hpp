@@ -103,6 +103,14 @@ inline int64_t score_offset(const attune_score_strides& strides, const Block& bl
   return block.batch * strides.batch + at.head * strides.head + at.row * strides.query + key * strides.key;
 }
 
+// Asks for a row of a tensor; it need not exist. Rows are often a page apart, where the processor does not guess them.
+// Of many asked for at once most would be forgotten: so a loop over rows asks for the one rows_ahead of its own.
+constexpr int64_t rows_ahead = 4;
+inline void prefetch_row(const void* data, Dtype dtype, int64_t first, int64_t count) {
+  const char* const end = element(data, dtype, first + count);
+  for (const char* at = element(data, dtype, first); at < end; at += 64) __builtin_prefetch(at);
+}
+
 // One row of q as floats with the sign of the scale; a scale of 0 makes it 0. Rows not in use are not read.
 inline void load_q_row(const Call& call, const Block& block, int64_t lane, float* to) {
   const Problem& p = *call.problem;

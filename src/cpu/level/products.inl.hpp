@@ -19,7 +19,7 @@ constexpr int64_t strip_pitch = packed_keys * strip_columns;
 
 // scores[i][row] = sum over d, in order, of k[i][d] * q[d][row], for key_step keys.
 template <int Vecs>
-void score_tile(const float* k, int64_t k_pitch, const float* q, int64_t dim, float* scores) {
+ATTUNE_APART void score_tile(const float* k, int64_t k_pitch, const float* q, int64_t dim, float* scores) {
   constexpr int rows = Vecs * width;
   Floats sum[key_step][Vecs] = {};
   for (int64_t d = 0; d < dim; ++d) {
@@ -56,28 +56,30 @@ inline void add_to(double* out, const double* rescale, Floats sum) {
   store(out + double_width, multiply_add(load(out + double_width), load(rescale + double_width), high_doubles(sum)));
 }
 
+// Keys whose weighted values are summed in float, at most, where the sums of all keys are double.
+constexpr int64_t float_sum_keys = 64;
+
 // A strip of values from some key on: steps of packed_keys keys lie step_pitch apart.
 struct Strip {
   const float* at;
-  int64_t left;  // keys of the first step from here on
+  int64_t key;  // counted from a multiple of float_sum_keys
   int64_t step_pitch;
 };
 
-// out[c][row] = out[c][row] * rescale[row] + sum over keys of v[key][c] * weights[key][row], for one strip of columns.
+// sum[c][row] += sum over keys of v[key][c] * weights[key][row]. Moves both on.
 // skip_zeros: a weight of 0 hides the key even where v is infinite or NaN.
-template <typename Sum, int Vecs, bool skip_zeros>
-void value_strip(Strip v, int64_t keys, const float* weights, const Sum* rescale, Sum* out) {
-  constexpr int rows = Vecs * width;
-  Floats sum[strip_columns][Vecs] = {};
+template <int Vecs, bool skip_zeros>
+ATTUNE_INLINE void add_values(Strip& v, int64_t keys, const float*& weights, Floats (&sum)[strip_columns][Vecs]) {
   while (keys > 0) {
-    const int64_t count = v.left < keys ? v.left : keys;
-    for (int64_t k = 0; k < count; ++k, weights += rows) {
+    const int64_t left = packed_keys - v.key % packed_keys;  // of the step
+    const int64_t count = left < keys ? left : keys;
+    for (int64_t k = 0; k < count; ++k, weights += Vecs * width, v.at += strip_columns) {
       Floats weight[Vecs];
       ATTUNE_UNROLL
       for (int i = 0; i < Vecs; ++i) weight[i] = load(weights + i * width);
       ATTUNE_UNROLL
       for (int c = 0; c < strip_columns; ++c) {
-        const Floats value = splat(v.at[k * strip_columns + c]);
+        const Floats value = splat(v.at[c]);
         ATTUNE_UNROLL
         for (int i = 0; i < Vecs; ++i) {
           Floats seen = value;
@@ -86,10 +88,34 @@ void value_strip(Strip v, int64_t keys, const float* weights, const Sum* rescale
         }
       }
     }
-    v.at += v.step_pitch - (packed_keys - v.left) * strip_columns;
-    v.left = packed_keys;
+    if (count == left) v.at += v.step_pitch - strip_pitch;
+    v.key += count;
     keys -= count;
   }
+}
+
+// out[c][row] = out[c][row] * rescale[row] + sum over keys of v[key][c] * weights[key][row], for one strip of columns
+// and at most a chunk of keys. Where out is double, a chunk's halves are summed apart, and joined before they are
+// converted, because that takes seven instructions for one of adding.
+template <typename Sum, int Vecs, bool skip_zeros>
+ATTUNE_APART void value_strip(Strip v, int64_t keys, const float* weights, const Sum* rescale, Sum* out) {
+  constexpr int rows = Vecs * width;
+  Floats sum[strip_columns][Vecs] = {};
+  if constexpr (sizeof(Sum) == sizeof(double)) {
+    const int64_t of_half = float_sum_keys - v.key % float_sum_keys;
+    if (of_half < keys) {
+      Floats first[strip_columns][Vecs] = {};
+      add_values<Vecs, skip_zeros>(v, of_half, weights, first);
+      add_values<Vecs, skip_zeros>(v, keys - of_half, weights, sum);
+      ATTUNE_UNROLL
+      for (int c = 0; c < strip_columns; ++c) {
+        ATTUNE_UNROLL
+        for (int i = 0; i < Vecs; ++i) sum[c][i] += first[c][i];
+      }
+      keys = 0;
+    }
+  }
+  add_values<Vecs, skip_zeros>(v, keys, weights, sum);
   ATTUNE_UNROLL
   for (int c = 0; c < strip_columns; ++c) {
     ATTUNE_UNROLL

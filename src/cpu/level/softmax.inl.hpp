@@ -9,31 +9,42 @@ namespace {
 
 constexpr float float_infinity = __builtin_inff();
 
-// 2^t, t = x * (high + low), as power * (1 + fraction). Where `tiny` is set, 2^t < 2^-126 counts as 0, and the two
-// others mean nothing. NaN stays NaN.
+// 2^t, t = x * (high + low), as power * (1 + fraction), of n vectors. Where `tiny` is set, 2^t counts as 0, and the two
+// others mean nothing: so it is for all 2^t < 2^-126, and for no 2^t > 2^-125. NaN stays NaN.
+template <int n>
 struct Exp2 {
-  Floats fraction, power;
-  Ints tiny;
+  Floats fraction[n], power[n];
+  Ints tiny[n];
 };
 
 // Relative error of 1 + fraction: 2e-9 by the polynomial (minimax over [-0.5, 0.5] with the constant term held at 1),
 // and the rounding of fraction, which vanishes with t. Without `use_low`, t is off by its rounding as well.
-template <bool use_low>
-Exp2 exp2_parts(Floats x, Floats high, Floats low) {
+// Each operation waits for the one before it: several vectors wait together, if they take turns.
+template <bool use_low, int n>
+ATTUNE_INLINE Exp2<n> exp2_parts(const Floats (&x)[n], Floats high, Floats low) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the lowest bits; 127 more make it an exponent field.
   constexpr float rounder = 0x1.8p23f + 127;
-  const Floats t = x * high;
-  const Floats shifted = t + rounder;
-  const Floats whole = shifted - rounder;
-  Floats rest = multiply_add(x, high, -whole);
-  if constexpr (use_low) rest = multiply_add(x, low, rest);
-  Floats q = splat(1.5353417977e-04f);
-  q = multiply_add(q, rest, splat(1.3398814335e-03f));
-  q = multiply_add(q, rest, splat(9.6184367625e-03f));
-  q = multiply_add(q, rest, splat(5.5503326146e-02f));
-  q = multiply_add(q, rest, splat(2.4022647921e-01f));
-  q = multiply_add(q, rest, splat(6.9314720279e-01f));
-  return {q * rest, bits_as<Floats>(bits_as<Words>(shifted) << 23), t < -126.0f};
+  constexpr float coefficients[] = {1.3398814335e-03f, 9.6184367625e-03f, 5.5503326146e-02f, 2.4022647921e-01f,
+                                    6.9314720279e-01f};
+  Floats rest[n], q[n];
+  Exp2<n> result;
+  ATTUNE_UNROLL
+  for (int i = 0; i < n; ++i) {
+    const Floats shifted = multiply_add(x[i], high, splat(rounder));
+    result.tiny[i] = shifted < rounder - 125;
+    result.power[i] = bits_as<Floats>(bits_as<Words>(shifted) << 23);
+    rest[i] = multiply_add(x[i], high, rounder - shifted);
+    if constexpr (use_low) rest[i] = multiply_add(x[i], low, rest[i]);
+    q[i] = splat(1.5353417977e-04f);
+  }
+  ATTUNE_UNROLL
+  for (const float coefficient : coefficients) {
+    ATTUNE_UNROLL
+    for (int i = 0; i < n; ++i) q[i] = multiply_add(q[i], rest[i], splat(coefficient));
+  }
+  ATTUNE_UNROLL
+  for (int i = 0; i < n; ++i) result.fraction[i] = q[i] * rest[i];
+  return result;
 }
 
 // 2^t per lane, as floats or, with the full precision of its parts, as doubles.
@@ -50,13 +61,12 @@ struct Weights<double> {
 
 template <typename T>
 Weights<T> exp2_of(Floats x, Floats high, Floats low) {
+  const auto e = exp2_parts < sizeof(T) == sizeof(double) > ({x}, high, low);
   if constexpr (sizeof(T) == sizeof(float)) {
-    const Exp2 e = exp2_parts<false>(x, high, low);
-    return {{e.tiny ? Floats{} : multiply_add(e.fraction, e.power, e.power)}};
+    return {{e.tiny[0] ? Floats{} : multiply_add(e.fraction[0], e.power[0], e.power[0])}};
   } else {
-    const Exp2 e = exp2_parts<true>(x, high, low);
-    const Floats fraction = e.tiny ? Floats{} : e.fraction;
-    const Floats power = e.tiny ? Floats{} : e.power;
+    const Floats fraction = e.tiny[0] ? Floats{} : e.fraction[0];
+    const Floats power = e.tiny[0] ? Floats{} : e.power[0];
     return {{(1.0 + low_doubles(fraction)) * low_doubles(power), (1.0 + high_doubles(fraction)) * high_doubles(power)}};
   }
 }
@@ -66,8 +76,8 @@ inline Floats tanh_of(Floats x) {
   const Words sign = bits_as<Words>(x) & 0x80000000u;
   const Floats magnitude = bits_as<Floats>(bits_as<Words>(x) ^ sign);
   const Floats limited = magnitude > 40.0f ? splat(40.0f) : magnitude;
-  const Exp2 e = exp2_parts<true>(limited, splat(-2.88539004e+00f), splat(-3.8519089e-08f));
-  const Floats minus_expm1 = (1.0f - e.power) - e.fraction * e.power;
+  const auto e = exp2_parts<true>({limited}, splat(-2.88539004e+00f), splat(-3.8519089e-08f));
+  const Floats minus_expm1 = (1.0f - e.power[0]) - e.fraction[0] * e.power[0];
   const Floats result = minus_expm1 / (2.0f - minus_expm1);
   return bits_as<Floats>(bits_as<Words>(result) | sign);
 }
@@ -90,12 +100,22 @@ inline void finish_scores(const Call& call, float* x, const float* bias, int64_t
 // The weights of a row relative to `largest`, or to 0 where no key was seen yet: then -inf stays -inf.
 inline Floats reference_of(Floats largest) { return largest == -float_infinity ? Floats{} : largest; }
 
-// Raises the largest x of each column of a (keys x Vecs * width) block.
+// Raises the largest x of each column of a (keys x Vecs * width) block. Four keys at a time, because a maximum waits
+// for the one before it.
 template <int Vecs>
-void raise_largest(const float* x, int64_t keys, Floats (&largest)[Vecs]) {
-  for (int64_t k = 0; k < keys; ++k) {
+ATTUNE_INLINE void raise_largest(const float* x, int64_t keys, Floats (&largest)[Vecs]) {
+  constexpr int64_t row = Vecs * width;
+  for (; keys >= 4; keys -= 4, x += 4 * row) {
     ATTUNE_UNROLL
-    for (int v = 0; v < Vecs; ++v) largest[v] = larger(load(x + (k * Vecs + v) * width), largest[v]);
+    for (int v = 0; v < Vecs; ++v) {
+      const float* const at = x + v * width;
+      const Floats first = larger(load(at), load(at + row)), second = larger(load(at + 2 * row), load(at + 3 * row));
+      largest[v] = larger(larger(first, second), largest[v]);
+    }
+  }
+  for (; keys > 0; --keys, x += row) {
+    ATTUNE_UNROLL
+    for (int v = 0; v < Vecs; ++v) largest[v] = larger(load(x + v * width), largest[v]);
   }
 }
 
@@ -110,31 +130,46 @@ inline void add_weights(Floats weights, Doubles* total) {
   total[1] += high_doubles(weights);
 }
 
+// Weights of `count` vectors of x, `pitch` apart, relative to the reference; returns their sum.
+template <bool use_low, int count>
+ATTUNE_INLINE Floats weigh_some(const float* x, int64_t pitch, Floats reference, Floats high, Floats low,
+                                float* weights) {
+  Floats difference[count];
+  ATTUNE_UNROLL
+  for (int i = 0; i < count; ++i) difference[i] = load(x + i * pitch) - reference;
+  const auto e = exp2_parts<use_low>(difference, high, low);
+  Floats sum[count];
+  ATTUNE_UNROLL
+  for (int i = 0; i < count; ++i) {
+    sum[i] = e.tiny[i] ? Floats{} : multiply_add(e.fraction[i], e.power[i], e.power[i]);
+    store(weights + i * pitch, sum[i]);
+  }
+  ATTUNE_UNROLL
+  for (int step = 1; step < count; step *= 2) {
+    ATTUNE_UNROLL
+    for (int i = 0; i < count; i += 2 * step) sum[i] += sum[i + step];
+  }
+  return sum[0];
+}
+
 // Weights of a block relative to the column's reference; adds them to the column's total, four at a time. weights may
 // be x. With totals in double, exponents are accurate beyond float.
 template <typename Sum, int Vecs>
-void weigh(const Call& call, const float* x, int64_t keys, const Floats (&reference)[Vecs], float* weights,
-           Vector<Sum> (&total)[Vecs * parts<Sum>]) {
+ATTUNE_INLINE void weigh(const Call& call, const float* x, int64_t keys, const Floats (&reference)[Vecs],
+                         float* weights, Vector<Sum> (&total)[Vecs * parts<Sum>]) {
+  constexpr bool use_low = sizeof(Sum) == sizeof(double);
+  constexpr int64_t row = Vecs * width;
   const Floats high = splat(call.exp2_high);
   const Floats low = splat(call.exp2_low);
-  const auto weigh_key = [&](int64_t k, int v) {
-    const int64_t at = (k * Vecs + v) * width;
-    const Exp2 e = exp2_parts < sizeof(Sum) == sizeof(double) > (load(x + at) - reference[v], high, low);
-    const Floats weight = e.tiny ? Floats{} : multiply_add(e.fraction, e.power, e.power);
-    store(weights + at, weight);
-    return weight;
-  };
-  int64_t k = 0;
-  for (; k + 4 <= keys; k += 4) {
-    ATTUNE_UNROLL
-    for (int v = 0; v < Vecs; ++v) {
-      const Floats first = weigh_key(k, v) + weigh_key(k + 1, v), second = weigh_key(k + 2, v) + weigh_key(k + 3, v);
-      add_weights(first + second, total + v * parts<Sum>);
-    }
-  }
-  for (; k < keys; ++k) {
-    ATTUNE_UNROLL
-    for (int v = 0; v < Vecs; ++v) add_weights(weigh_key(k, v), total + v * parts<Sum>);
+  for (int v = 0; v < Vecs; ++v, x += width, weights += width) {
+    int64_t k = 0;
+    for (; k + 4 <= keys; k += 4)
+      add_weights(weigh_some<use_low, 4>(x + k * row, row, reference[v], high, low, weights + k * row),
+                  total + v * parts<Sum>);
+    // The same as four of which the last are 0, as they are for a row that others of its tile go on without.
+    Floats rest{};
+    for (; k < keys; ++k) rest += weigh_some<use_low, 1>(x + k * row, row, reference[v], high, low, weights + k * row);
+    add_weights(rest, total + v * parts<Sum>);
   }
 }
 

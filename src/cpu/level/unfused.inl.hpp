@@ -15,8 +15,8 @@ void unfused_scores_as(const Call& call, const Block& block, int64_t seq_k, cons
   Tile<float>& tile = scratch.tiles[0];
   begin_tile(call, block, 0, block.count, scratch, tile);
   constexpr int rows = Vecs * width;
-  for (int64_t from = 0; from < seq_k; from += chunk_keys<float>) {
-    const int64_t keys = smaller_of(chunk_keys<float>, seq_k - from);
+  for (int64_t from = 0; from < seq_k; from += chunk_keys) {
+    const int64_t keys = smaller_of(chunk_keys, seq_k - from);
     const float* steps = steps_of(call, block, scratch, from, from + keys);
     score_steps<Vecs>(steps, scratch.layout, 0, keys, tile.q, call.problem->dim_qk, scratch.x);
     shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
@@ -39,9 +39,9 @@ void unfused_softmax_as(const Call& call, int64_t seq_k, const UnfusedTile& stat
     store(state.largest + v * width, top[v]);
   }
   for (int lane = 0; lane < rows; ++lane) state.sums[lane] = 0;
-  for (int64_t from = 0; from < seq_k; from += chunk_keys<float>) {
+  for (int64_t from = 0; from < seq_k; from += chunk_keys) {
     float* x = state.scores + from * rows;
-    const int64_t keys = smaller_of(chunk_keys<float>, seq_k - from);
+    const int64_t keys = smaller_of(chunk_keys, seq_k - from);
     Floats total[Vecs] = {};
     weigh<float>(call, x, keys, reference, x, total);
     if (call.problem->dtype == Dtype::f32) {
@@ -68,8 +68,8 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
     tile.largest[lane] = state.largest[lane];
     tile.sums[lane] = static_cast<T>(state.sums[lane]);
   }
-  for (int64_t from = 0; from < seq_k; from += chunk_keys<T>) {
-    const int64_t keys = smaller_of(chunk_keys<T>, seq_k - from);
+  for (int64_t from = 0; from < seq_k; from += chunk_keys) {
+    const int64_t keys = smaller_of(chunk_keys, seq_k - from);
     const float* steps = steps_of(call, block, scratch, from, from + keys);
     value_block<T, Vecs>(strip_from(steps, scratch.layout, 0), scratch.layout.strips, keys, state.scores + from * rows,
                          scratch.rescale, !values_are_finite(steps, scratch.layout, 0, keys), tile.out);

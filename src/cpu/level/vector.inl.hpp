@@ -14,6 +14,11 @@
 #define ATTUNE_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+// For functions of arrays of vectors, which are registers only where they are used; and for the innermost loops, whose
+// registers would have to make room for what is around them.
+#define ATTUNE_INLINE __attribute__((always_inline)) inline
+#define ATTUNE_APART __attribute__((noinline))
+
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
@@ -201,17 +206,51 @@ inline Floats floats_from_doubles(Doubles low, Doubles high) {
 #endif
 }
 
-// to[j][i] = from[i][j] for 4 x 4 floats.
-using Quad = float __attribute__((vector_size(16)));
-inline void transpose_4x4(const float* from, int64_t from_pitch, float* to, int64_t to_pitch) {
-  const auto a = load_bytes<Quad>(from), b = load_bytes<Quad>(from + from_pitch);
-  const auto c = load_bytes<Quad>(from + 2 * from_pitch), d = load_bytes<Quad>(from + 3 * from_pitch);
-  const Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  const Quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  store_bytes<Quad>(to, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
-  store_bytes<Quad>(to + to_pitch, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
-  store_bytes<Quad>(to + 2 * to_pitch, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
-  store_bytes<Quad>(to + 3 * to_pitch, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
+// a0 b0 a1 b1 ..., of the lower or upper halves of a and b.
+#if defined(__AVX512F__)
+inline Floats interleave_low(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Floats interleave_high(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+inline Doubles interleave_low(Doubles a, Doubles b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+inline Doubles interleave_high(Doubles a, Doubles b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+#elif defined(__AVX2__)
+inline Floats interleave_low(Floats a, Floats b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+inline Floats interleave_high(Floats a, Floats b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+inline Doubles interleave_low(Doubles a, Doubles b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Doubles interleave_high(Doubles a, Doubles b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+#else
+inline Floats interleave_low(Floats a, Floats b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Floats interleave_high(Floats a, Floats b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline Doubles interleave_low(Doubles a, Doubles b) { return __builtin_shufflevector(a, b, 0, 2); }
+inline Doubles interleave_high(Doubles a, Doubles b) { return __builtin_shufflevector(a, b, 1, 3); }
+#endif
+
+// to[j][i] = from[i][j] for a square of vectors. Each round of a perfect shuffle moves the highest bit of the row's
+// number to the end of the column's, and the column's highest to the end of the row's.
+template <typename T>
+void transpose_square(const T* from, int64_t from_pitch, T* to, int64_t to_pitch) {
+  constexpr int half = lanes<T> / 2;
+  Vector<T> square[lanes<T>];
+  ATTUNE_UNROLL
+  for (int i = 0; i < lanes<T>; ++i) square[i] = load(from + i * from_pitch);
+  ATTUNE_UNROLL
+  for (int round = 1; round < lanes<T>; round *= 2) {
+    Vector<T> shuffled[lanes<T>];
+    ATTUNE_UNROLL
+    for (int i = 0; i < half; ++i) {
+      shuffled[2 * i] = interleave_low(square[i], square[i + half]);
+      shuffled[2 * i + 1] = interleave_high(square[i], square[i + half]);
+    }
+    ATTUNE_UNROLL
+    for (int i = 0; i < lanes<T>; ++i) square[i] = shuffled[i];
+  }
+  ATTUNE_UNROLL
+  for (int i = 0; i < lanes<T>; ++i) store(to + i * to_pitch, square[i]);
 }
 
 // bf16 and fp16 to float and back, round to nearest even: the same values as core/convert.hpp.
