@@ -17,7 +17,9 @@ void HeadRuns::work(int64_t index, int64_t workers) {
     try {
       pack(at, head);
       if (failed_.load(std::memory_order_relaxed)) return;
-      compute(at, head);
+      const int64_t after = (at + 1) % count;
+      const bool is_free = heads_[static_cast<size_t>(after)].state.load(std::memory_order_relaxed) == Head::untouched;
+      compute(at, head, is_free ? after : -1);
     } catch (...) {
       failed_.store(true, std::memory_order_relaxed);
       // Nobody may wait for what will not come.
@@ -49,10 +51,10 @@ void HeadRuns::pack(int64_t index, Head& head) {
     wait_while(head.packed_parts, packed);
 }
 
-void HeadRuns::compute(int64_t index, Head& head) {
+void HeadRuns::compute(int64_t index, Head& head, int64_t next) {
   for (int64_t task; (task = head.next_task.fetch_add(1, std::memory_order_relaxed)) < head.size.tasks;) {
     if (failed_.load(std::memory_order_relaxed)) return;
-    work_.compute(index, task, static_cast<const char*>(head.memory->data()));
+    work_.compute(index, task, static_cast<const char*>(head.memory->data()), next);
     if (head.ended_tasks.fetch_add(1, std::memory_order_acq_rel) + 1 == head.size.tasks) head.memory.reset();
   }
 }

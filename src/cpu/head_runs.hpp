@@ -24,7 +24,8 @@ class HeadRuns {
   struct Work {
     std::function<Size(int64_t head)> size;
     std::function<void(int64_t head, int64_t part, char* packed)> pack;
-    std::function<void(int64_t head, int64_t task, const char* packed)> compute;
+    // next: the head this worker is likely to pack next, or -1
+    std::function<void(int64_t head, int64_t task, const char* packed, int64_t next)> compute;
   };
 
   HeadRuns(Threads& threads, int64_t heads, const Work& work);
@@ -44,7 +45,7 @@ class HeadRuns {
   };
 
   void pack(int64_t index, Head& head);
-  void compute(int64_t index, Head& head);
+  void compute(int64_t index, Head& head, int64_t next);
 
   Threads& threads_;
   const Work& work_;

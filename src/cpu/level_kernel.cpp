@@ -45,6 +45,7 @@ namespace {
 
 // Enough tasks for any machine this runs on; fewer than this, and the keys are split as well.
 constexpr int64_t wanted_tasks = 64;
+constexpr int64_t tasks_a_thread = 4;
 constexpr int64_t least_keys_per_split = 512;
 // Packed keys of a head that more than two tasks share may take this much memory; beyond, each task packs for itself.
 constexpr double most_packed_bytes = 64 << 20;
@@ -75,9 +76,8 @@ class LevelPlan final : public Plan {
       const int64_t tasks_of_heads = problem.heads_kv / heads;
       return static_cast<double>(problem.batch) * static_cast<double>(tasks_of_heads) * std::ceil(stacked / rows);
     };
+    const int most_rows = rows_;
     while (rows_ > least_task_rows && tasks_of(rows_, 1) < wanted_tasks) rows_ /= 2;
-    packs_ =
-        !by_rows_ && (level.needs_packed(problem) || (stacked > 2.0 * rows_ && packed_bytes() <= most_packed_bytes));
     const int64_t most_splits = std::max<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1);
     if (by_rows_ && heads_are_neighbours(problem)) {
       const auto fits = [&](int heads) {
@@ -86,10 +86,19 @@ class LevelPlan final : public Plan {
       };
       while (heads_ < max_task_heads && fits(2 * heads_)) heads_ *= 2;
     }
-    partial_head_ = rows_ * (problem.dim_v + partial_header);
     const double tasks = tasks_of(rows_, heads_);
     if (tasks > 0 && tasks < wanted_tasks)
       splits_ = std::min(most_splits, static_cast<int64_t>(std::ceil(wanted_tasks / tasks)));
+    if (!by_rows_ && splits_ == 1) {
+      // Results depend on how keys are split, not on how rows are: few threads may have fewer and larger tasks.
+      const int threads = alone_ ? 1 : threads_.size();
+      rows_ = most_rows;
+      while (rows_ > least_task_rows && tasks_of(rows_, 1) < std::min(wanted_tasks, tasks_a_thread * threads))
+        rows_ /= 2;
+    }
+    packs_ =
+        !by_rows_ && (level.needs_packed(problem) || (stacked > 2.0 * rows_ && packed_bytes() <= most_packed_bytes));
+    partial_head_ = rows_ * (problem.dim_v + partial_header);
   }
 
   void run(const attune_forward_args& args, void*) const override {
@@ -139,11 +148,13 @@ class LevelPlan final : public Plan {
             },
         .pack = [&](int64_t head, int64_t part, char* packed) { packed_of(head).pack(part, packed); },
         .compute =
-            [&](int64_t head, int64_t index, const char* packed) {
+            [&](int64_t head, int64_t index, const char* packed, int64_t next) {
               Tasks::Task task;
               tasks.get_of(head / problem.heads_kv, head % problem.heads_kv, index / splits_, index % splits_, splits_,
                            task);
               task.block.packed = packed;
+              const int64_t count = tasks.count_of(head / problem.heads_kv) * splits_;
+              if (next >= 0) packed_of(next).share(index, count, task.block);
               compute(call, task, index % splits_, partials);
             },
     };

@@ -30,4 +30,17 @@ void PackedKeys::pack(int64_t part, char* data) const {
   }
 }
 
+void PackedKeys::share(int64_t index, int64_t count, Block& block) const {
+  const Problem& p = *call_.problem;
+  const int64_t from = block_.seq_k * index / count, to = block_.seq_k * (index + 1) / count;
+  const auto row = [&](const void* data, const attune_strides& strides) {
+    const int64_t batch = p.packed() ? 0 : block_.batch * strides.batch;
+    const int64_t element = batch + (block_.first_row_k + from) * strides.row + block_.head_kv * strides.head;
+    return static_cast<const char*>(data) + element * bytes_of(p.dtype);
+  };
+  block.next_k = row(call_.args->k, p.k);
+  block.next_v = row(call_.args->v, p.v);
+  block.next_count = to - from;
+}
+
 }  // namespace attune::cpu

@@ -18,6 +18,9 @@ class PackedKeys {
   uint32_t parts() const;
   void pack(int64_t part, char* data) const;
 
+  // Lets a block fetch share `index` of `count` of the keys before they are packed.
+  void share(int64_t index, int64_t count, Block& block) const;
+
  private:
   const Call& call_;
   const Level& level_;

@@ -50,10 +50,15 @@ void Tasks::get_of(int64_t b, int64_t head_kv, int64_t index, int64_t split, int
   const int64_t begin = std::min(split * step, sequence.seq_k);
   const int64_t end = std::min(begin + step, sequence.seq_k);
   KeyRange range;
-  for (int i = 0; i < task.block.count; ++i) {
-    const int64_t row = (task.block.first + i) / group;
+  int64_t row = task.block.first / group;
+  int64_t same = group - task.block.first % group;  // stacked rows that are left of it
+  for (int i = 0; i < task.block.count; ++i, --same) {
+    if (same == 0) {
+      ++row;
+      same = group;
+    }
     // A row that is not in use takes the range of the one before it, so that it needs no masking.
-    if (row < sequence.seq_q) {
+    if ((i == 0 || same == group) && row < sequence.seq_q) {
       range = visible_keys(problem_, row, sequence.seq_q, sequence.seq_k);
       range = {std::max(range.begin, begin), std::min(range.end, end)};
     }

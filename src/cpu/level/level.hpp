@@ -41,6 +41,9 @@ struct Block {
   int count = 0;
   const KeyRange* visible = nullptr;  // per stacked row from `first`
   const char* packed = nullptr;       // this KV head's keys as the level packed them (Level::pack), if it does
+  // Rows of K and V that this thread will pack next, worth fetching meanwhile.
+  const char *next_k = nullptr, *next_v = nullptr;
+  int64_t next_count = 0;
   // Not NULL: results go here, to be joined: partial_header + dim_v per row, heads partial_head apart.
   double* partial = nullptr;
   int64_t partial_head = 0;

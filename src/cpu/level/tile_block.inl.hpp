@@ -31,6 +31,7 @@ struct Group {
   bool all_begun = false;  // every row has a reference
   // Sums of what was packed as 0, like rows.out and apart from it: the tile unit would flush them to 0.
   float* special_out = nullptr;
+  bool has_q = false;
   bool has_out = false, has_special_out = false;  // otherwise all sums are 0, and what is in memory means nothing
 };
 
@@ -119,15 +120,12 @@ void multiply_step(Tiles& tiles, const LeftOperand& a, const char* b, int64_t b_
   }
 }
 
-// The first product: x of a group's keys [key, key + 32). All of a float16 counts; of a float32 low by low is not worth
-// a product.
-template <Dtype dtype>
-void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
-                 int64_t key, const char* last_keys, float* x) {
+// Where the keys [key, key + 32) lie as the left operand, and how far the next channels are.
+inline LeftOperand keys_at(const Call& call, const Block& block, const TileLayout& layout, int64_t key,
+                           const char* last_keys, int64_t& next) {
   const Problem& p = *call.problem;
-  constexpr int64_t pitch = group_rows * sizeof(float);
   LeftOperand k;
-  int64_t next = tile_bytes;
+  next = tile_bytes;
   if (layout.k_in_place && key + step_keys <= block.seq_k) {
     k.at = element(call.args->k, p.dtype, key_offset(p, p.k, block, key));
     k.pitch = p.k.row * 2;
@@ -138,6 +136,17 @@ void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileL
     k.half = layout.qk_steps * tile_bytes;
     k.part = 2 * k.half;
   }
+  return k;
+}
+
+// The first product: x of a group's keys [key, key + 32). All of a float16 counts; of a float32 low by low is not worth
+// a product.
+template <Dtype dtype>
+void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
+                 int64_t key, const char* last_keys, float* x) {
+  constexpr int64_t pitch = group_rows * sizeof(float);
+  int64_t next;
+  LeftOperand k = keys_at(call, block, layout, key, last_keys, next);
   zero_sums(tiles);
   const char* q = group.q;
   for (int64_t step = 0; step < layout.qk_steps; ++step, k.at += next, q += 2 * tile_bytes)
@@ -146,6 +155,33 @@ void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileL
   tiles.store<1>(x + tile_side, pitch);
   tiles.store<2>(x + tile_side * group_rows, pitch);
   tiles.store<3>(x + tile_side * group_rows + tile_side, pitch);
+}
+
+// The same for bf16 with Q in tiles 4 to 7, where hold_q() put it: it has no more than 64 channels then.
+inline bool can_hold_q(const TileLayout& layout) { return layout.parts == 1 && layout.qk_steps == 2; }
+inline void hold_q(Tiles& tiles, const Group& group) {
+  tiles.load<4>(group.q, tile_row_bytes);
+  tiles.load<5>(group.q + tile_bytes, tile_row_bytes);
+  tiles.load<6>(group.q + 2 * tile_bytes, tile_row_bytes);
+  tiles.load<7>(group.q + 3 * tile_bytes, tile_row_bytes);
+}
+inline void scores_of_held_q(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, int64_t key,
+                             const char* last_keys, float* x) {
+  constexpr int64_t pitch = group_rows * sizeof(float);
+  int64_t next;
+  LeftOperand k = keys_at(call, block, layout, key, last_keys, next);
+  for (int half = 0; half < 2; ++half, k.at += k.half, x += tile_side * group_rows) {
+    tiles.zero<0>();
+    tiles.zero<1>();
+    tiles.load<2>(k.at, k.pitch);
+    tiles.load<3>(k.at + next, k.pitch);
+    tiles.multiply_add<0, 2, 4>();
+    tiles.multiply_add<1, 2, 5>();
+    tiles.multiply_add<0, 3, 6>();
+    tiles.multiply_add<1, 3, 7>();
+    tiles.store<0>(x, pitch);
+    tiles.store<1>(x + tile_side, pitch);
+  }
 }
 
 // The second product: O^T += V^T P^T over the keys [from, to), whose weights begin at `weights`.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/level/level.inl.hpp"
+#include "cpu/level/tile_ahead.inl.hpp"
 #include "cpu/level/tile_pack_bf16.inl.hpp"
 #include "cpu/level/tile_pack_parts.inl.hpp"
 #include "cpu/level/tile_rows.inl.hpp"
@@ -70,25 +71,25 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
 // The keys [from, to) of one chunk for one group.
 template <Dtype dtype, bool exact_sums>
 void forward_group(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout,
-                   const TileScratch& scratch, Group& group, int64_t from, int64_t to) {
+                   const TileScratch& scratch, Group& group, int64_t from, int64_t to, FetchAhead& ahead) {
   constexpr int Parts = parts_of<dtype>;
   constexpr int64_t step_weights = Parts * 2 * tile_bytes;
   const auto weights_at = [&](int64_t key) { return scratch.weights + (key - from) / step_keys * step_weights; };
   int64_t summed = from;  // up to here, weights have met their values
+  bool holds_q = false;
   const auto add_values = [&](int64_t end) {
+    holds_q = false;
     tile_values<Parts>(tiles, block, layout, group, summed, end, weights_at(summed));
     for (; summed < end; summed += step_keys)
       add_special_values<dtype>(call, block, layout, group, summed, weights_at(summed));
   };
-  const auto score = [&](int64_t key) {
-    float* const x = scratch.x[key / step_keys % 2];
-    tile_scores<dtype>(tiles, call, block, layout, group, key, scratch.last_keys, x);
-    return x;
+  const auto score = [&](int64_t key, float* x) {
+    if (!can_hold_q(layout)) return tile_scores<dtype>(tiles, call, block, layout, group, key, scratch.last_keys, x);
+    if (!holds_q) hold_q(tiles, group);
+    holds_q = true;
+    scores_of_held_q(tiles, call, block, layout, key, scratch.last_keys, x);
   };
-  float* next = score(from);
-  for (int64_t key = from; key < to; key += step_keys) {
-    float* const x = next;
-    if (key + step_keys < to) next = score(key + step_keys);
+  const auto weigh = [&](int64_t key, float* x) {
     if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
     shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
     hide_unseen(block, group.rows, key, step_keys, x);
@@ -99,6 +100,13 @@ void forward_group(Tiles& tiles, const Call& call, const Block& block, const Til
       weigh_in_bf16<exact_sums>(call, layout, group, x, weights_at(key), add_values_before);
     else
       weigh_in_parts(call, layout, group, x, weights_at(key), add_values_before);
+  };
+  const auto x_of = [&](int64_t key) { return scratch.x[key / step_keys % 2]; };
+  score(from, x_of(from));
+  for (int64_t key = from; key < to; key += step_keys) {
+    if (key + step_keys < to) score(key + step_keys, x_of(key + step_keys));
+    ahead.step();
+    weigh(key, x_of(key));
   }
   add_values(to);
 }
@@ -129,14 +137,21 @@ Words pairs_from_floats(Floats even, Floats odd) {
 template <Dtype dtype>
 void write_group(const Call& call, const Block& block, const Group& group) {
   const Problem& p = *call.problem;
+  const float* const sums = dtype == Dtype::bf16 ? group.rounded_sums : group.rows.sums;
+  const bool plain = (p.features & (ATTUNE_SINK | ATTUNE_LSE)) == 0;  // then the sums are all there is to a row
   for (int half = 0; half < group_vecs; ++half) {
     char* to[tile_side] = {};
-    alignas(vector_bytes) float weights[tile_side] = {};
+    const Floats total = load(sums + half * width);
+    alignas(vector_bytes) float weights[tile_side];
+    store(weights, total == 0.0f ? Floats{} : 1.0f / total);
     for (int i = 0; i < tile_side && half * width + i < group.rows.count; ++i) {
       const int lane = half * width + i;
       const StackedRow at = stacked_row(call, block, group.rows.first + lane);
       to[i] = static_cast<char*>(call.args->o) + q_offset(p, p.o, block, at) * size_of<dtype>;
-      weights[i] = static_cast<float>(end_weights(call, block, at, totals_of(group, dtype == Dtype::bf16, lane)));
+      if (!plain)
+        weights[i] = static_cast<float>(end_weights(call, block, at, totals_of(group, dtype == Dtype::bf16, lane)));
+      else if (at.row >= block.seq_q)
+        weights[i] = 0;
     }
     const Floats weight = load(weights);
     for (int64_t column = 0; column < p.dim_v; column += 2 * tile_side) {
@@ -173,43 +188,55 @@ void end_group(const Call& call, const Block& block, const Group& group, float* 
   }
 }
 
+template <Dtype dtype>
+void begin_group(const Call& call, const Block& block, const TileLayout& layout, float* some_rows, Group& group) {
+  const Tile<float>& rows = group.rows;
+  if constexpr (dtype == Dtype::bf16)
+    transpose_q(call, block, layout, rows.first, rows.count, group.q);
+  else
+    group.special_rows = split_q<dtype>(call, block, layout, rows.first, rows.count, some_rows, row_pitch, group.q);
+  group.has_q = true;
+}
+
 template <Dtype dtype, bool exact_sums>
 void forward_tiles_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
   const TileLayout layout(p);
   Arena arena(memory);
   TileScratch scratch(p, layout, arena);
-  int64_t begin = INT64_MAX, end = 0;
+  int64_t begin = INT64_MAX, end = 0, steps = 0;
   int groups = 0;
   for (int first = 0; first < block.count; first += group_rows, ++groups) {
     Group& group = scratch.groups[groups];
     const int count = static_cast<int>(smaller_of(group_rows, block.count - first));
     begin_rows(block, first, count, group_vecs, group.rows);
     set_to_zero(group.rounded_sums, group_rows);
-    group.has_out = group.has_special_out = group.all_begun = false;
-    if constexpr (dtype == Dtype::bf16)
-      transpose_q(call, block, layout, first, count, group.q);
-    else
-      group.special_rows = split_q<dtype>(call, block, layout, first, count, scratch.some_rows, row_pitch, group.q);
+    group.has_q = group.has_out = group.has_special_out = group.all_begun = false;
     begin = smaller_of(begin, group.rows.begin);
     end = larger_of(end, group.rows.end);
+    steps += group.rows.begin < group.rows.end ? (group.rows.end - group.rows.begin) / step_keys + 1 : 0;
   }
   const int64_t tail = block.seq_k % step_keys;
   if (layout.k_in_place && tail != 0) copy_k_step(call, block, layout, block.seq_k - tail, tail, scratch.last_keys);
-  {
-    Tiles tiles;
-    for (int64_t chunk = begin; chunk < end;) {
-      const int64_t next = (chunk / layout.chunk_keys + 1) * layout.chunk_keys;
-      for (int i = 0; i < groups; ++i) {
-        Group& group = scratch.groups[i];
-        const int64_t from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
-        const int64_t to = smaller_of(next, round_up(group.rows.end, step_keys));
-        if (from < to) forward_group<dtype, exact_sums>(tiles, call, block, layout, scratch, group, from, to);
-      }
-      chunk = next;
+  FetchAhead ahead(call, block, steps);
+  Tiles tiles;
+  for (int64_t chunk = begin; chunk < end;) {
+    const int64_t next = (chunk / layout.chunk_keys + 1) * layout.chunk_keys;
+    for (int i = 0; i < groups; ++i) {
+      Group& group = scratch.groups[i];
+      const int64_t from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
+      const int64_t to = smaller_of(next, round_up(group.rows.end, step_keys));
+      if (from >= to) continue;
+      if (!group.has_q) begin_group<dtype>(call, block, layout, scratch.some_rows, group);
+      const bool another = i + 1 < groups && !scratch.groups[i + 1].has_q, last = group.rows.end <= next;
+      ahead.begin(another ? &scratch.groups[i + 1] : nullptr, last ? &group : nullptr, (to - from) / step_keys);
+      forward_group<dtype, exact_sums>(tiles, call, block, layout, scratch, group, from, to, ahead);
+      if (last) end_group<dtype>(call, block, group, scratch.some_rows);
     }
+    chunk = next;
   }
-  for (int i = 0; i < groups; ++i) end_group<dtype>(call, block, scratch.groups[i], scratch.some_rows);
+  for (int i = 0; i < groups; ++i)  // that saw no key
+    if (!scratch.groups[i].has_out) end_group<dtype>(call, block, scratch.groups[i], scratch.some_rows);
 }
 
 void forward_tiles(const Call& call, const Block& block, void* scratch) {
