@@ -66,20 +66,26 @@ struct Strip {
   int64_t step_pitch;
 };
 
-// sum[c][row] += sum over keys of v[key][c] * weights[key][row]. Moves both on.
+// out[c][row] = out[c][row] * rescale[row] + sum over keys of v[key][c] * weights[key][row], for one strip of columns
+// and at most a chunk of keys. Where out is double, a chunk's halves are summed apart, and joined before they are
+// converted, because that takes seven instructions for one of adding.
 // skip_zeros: a weight of 0 hides the key even where v is infinite or NaN.
-template <int Vecs, bool skip_zeros>
-ATTUNE_INLINE void add_values(Strip& v, int64_t keys, const float*& weights, Floats (&sum)[strip_columns][Vecs]) {
+template <typename Sum, int Vecs, bool skip_zeros>
+ATTUNE_APART void value_strip(Strip v, int64_t keys, const float* weights, const Sum* rescale, Sum* out) {
+  constexpr int rows = Vecs * width;
+  Floats sum[strip_columns][Vecs] = {};
+  alignas(vector_bytes) float first[strip_columns * rows];
+  bool halved = false;
   while (keys > 0) {
     const int64_t left = packed_keys - v.key % packed_keys;  // of the step
     const int64_t count = left < keys ? left : keys;
-    for (int64_t k = 0; k < count; ++k, weights += Vecs * width, v.at += strip_columns) {
+    for (int64_t k = 0; k < count; ++k, weights += rows) {
       Floats weight[Vecs];
       ATTUNE_UNROLL
       for (int i = 0; i < Vecs; ++i) weight[i] = load(weights + i * width);
       ATTUNE_UNROLL
       for (int c = 0; c < strip_columns; ++c) {
-        const Floats value = splat(v.at[c]);
+        const Floats value = splat(v.at[k * strip_columns + c]);
         ATTUNE_UNROLL
         for (int i = 0; i < Vecs; ++i) {
           Floats seen = value;
@@ -88,34 +94,30 @@ ATTUNE_INLINE void add_values(Strip& v, int64_t keys, const float*& weights, Flo
         }
       }
     }
-    if (count == left) v.at += v.step_pitch - strip_pitch;
+    v.at += v.step_pitch - (packed_keys - left) * strip_columns;
     v.key += count;
     keys -= count;
-  }
-}
-
-// out[c][row] = out[c][row] * rescale[row] + sum over keys of v[key][c] * weights[key][row], for one strip of columns
-// and at most a chunk of keys. Where out is double, a chunk's halves are summed apart, and joined before they are
-// converted, because that takes seven instructions for one of adding.
-template <typename Sum, int Vecs, bool skip_zeros>
-ATTUNE_APART void value_strip(Strip v, int64_t keys, const float* weights, const Sum* rescale, Sum* out) {
-  constexpr int rows = Vecs * width;
-  Floats sum[strip_columns][Vecs] = {};
-  if constexpr (sizeof(Sum) == sizeof(double)) {
-    const int64_t of_half = float_sum_keys - v.key % float_sum_keys;
-    if (of_half < keys) {
-      Floats first[strip_columns][Vecs] = {};
-      add_values<Vecs, skip_zeros>(v, of_half, weights, first);
-      add_values<Vecs, skip_zeros>(v, keys - of_half, weights, sum);
+    if (sizeof(Sum) == sizeof(double) && keys > 0 && v.key % float_sum_keys == 0) {
       ATTUNE_UNROLL
       for (int c = 0; c < strip_columns; ++c) {
         ATTUNE_UNROLL
-        for (int i = 0; i < Vecs; ++i) sum[c][i] += first[c][i];
+        for (int i = 0; i < Vecs; ++i) {
+          store(first + c * rows + i * width, sum[c][i]);
+          sum[c][i] = Floats{};
+        }
       }
-      keys = 0;
+      // Kept from the compiler, which would have registers for both halves, and not enough for either.
+      asm volatile("" : : "r"(first) : "memory");
+      halved = true;
     }
   }
-  add_values<Vecs, skip_zeros>(v, keys, weights, sum);
+  if (sizeof(Sum) == sizeof(double) && halved) {
+    ATTUNE_UNROLL
+    for (int c = 0; c < strip_columns; ++c) {
+      ATTUNE_UNROLL
+      for (int i = 0; i < Vecs; ++i) sum[c][i] += load(first + c * rows + i * width);
+    }
+  }
   ATTUNE_UNROLL
   for (int c = 0; c < strip_columns; ++c) {
     ATTUNE_UNROLL
