@@ -15,19 +15,6 @@ inline Words load_pairs(const char* from, int64_t count) {
   return bits_as<Words>(_mm512_maskz_loadu_epi16(first_halves(count), from));
 }
 
-// Columns 0 to 15, or 16 to 31, of two keys as pairs.
-#define ATTUNE_PAIRS(name, ...)                                           \
-  inline Words name(Words even, Words odd) {                              \
-    using AllHalves = uint16_t __attribute__((vector_size(64)));          \
-    const auto a = bits_as<AllHalves>(even), b = bits_as<AllHalves>(odd); \
-    return bits_as<Words>(__builtin_shufflevector(a, b, __VA_ARGS__));    \
-  }
-ATTUNE_PAIRS(low_columns, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44,
-             13, 45, 14, 46, 15, 47)
-ATTUNE_PAIRS(high_columns, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27,
-             59, 28, 60, 29, 61, 30, 62, 31, 63)
-#undef ATTUNE_PAIRS
-
 // is_special() of bf16.
 inline __mmask32 special_pairs(Words pairs) {
   const __m512i magnitude = bits_as<__m512i>(pairs & 0x7fff7fffu);
@@ -56,22 +43,24 @@ inline bool transpose_v_step(const Call& call, const Block& block, const TileLay
   const Problem& p = *call.problem;
   const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
   __mmask32 special = 0;
-  for (int64_t strip = 0; strip < layout.v_strips; ++strip) {
+  for (int64_t strip = 0; strip < layout.v_strips; ++strip, to += 2 * tile_bytes) {
     const auto load_key = [&](int64_t key) {
-      if (key >= keys) return Words{};
+      if (key >= keys) return __m512i{};
       const Words pairs = load_pairs(v + key * p.v.row * 2 + strip * tile_row_bytes, p.dim_v - strip * 2 * tile_side);
       const __mmask32 unfit = special_pairs(pairs);
       special |= unfit;
-      return bits_as<Words>(_mm512_maskz_mov_epi16(~unfit, bits_as<__m512i>(pairs)));
+      return _mm512_maskz_mov_epi16(~unfit, bits_as<__m512i>(pairs));
     };
+    // Two keys are interleaved within quarters of a vector: of each eight columns, four are in `low`, four in `high`.
     Words low[tile_side], high[tile_side];
     for (int64_t pair = 0; pair < tile_side; ++pair) {
-      const Words even = load_key(2 * pair), odd = load_key(2 * pair + 1);
-      low[pair] = low_columns(even, odd);
-      high[pair] = high_columns(even, odd);
+      const __m512i even = load_key(2 * pair), odd = load_key(2 * pair + 1);
+      low[pair] = bits_as<Words>(_mm512_unpacklo_epi16(even, odd));
+      high[pair] = bits_as<Words>(_mm512_unpackhi_epi16(even, odd));
     }
-    transpose(low, to + strip * 2 * tile_bytes);
-    transpose(high, to + (strip * 2 + 1) * tile_bytes);
+    const auto column_at = [&](int i, int first) { return to + (i / 4 * 8 + i % 4 + first) * tile_row_bytes; };
+    transpose_to(low, [&](int i, Words column) { store_bytes(column_at(i, 0), column); });
+    transpose_to(high, [&](int i, Words column) { store_bytes(column_at(i, 4), column); });
   }
   return special != 0;
 }
