@@ -20,6 +20,7 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual double now() = 0;
+  virtual void sleep(double seconds) = 0;
 };
 Clock& steady_clock();
 
