@@ -109,8 +109,8 @@ TEST_P(TileRows, EveryFeature) {
 
 // Any strides, scales and features.
 TEST_P(TileRows, RandomProblemsMatchTheReference) {
-  for (int i = 0; i < budget(300); ++i) {
-    const auto seed = static_cast<uint64_t>(7000 + i);
+  const uint64_t first = 7000, count = static_cast<uint64_t>(budget(300));
+  for (uint64_t seed = first; seed < first + count; ++seed) {
     Numbers numbers(seed);
     attune_forward_desc desc = random_desc(numbers);
     while (desc.dtype != ATTUNE_BF16 || desc.heads_q / desc.heads_kv * desc.seq_q > 16 ||
