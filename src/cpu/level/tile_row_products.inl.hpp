@@ -50,7 +50,8 @@ bool interleave_strip(StepRows v, LinesAhead& ahead, char* to) {
     }
     return key;
   };
-  for (int64_t j = 0; j < R; ++j, v.at += 2 * n * v.pitch) {
+  ATTUNE_UNROLL
+  for (int64_t j = 0; j < R; ++j) {
     if (!clean && j % (R / fetches_per_strip) == 0) ahead.fetch();
     ATTUNE_UNROLL
     for (int64_t c = 0; c < n; ++c) {
@@ -62,6 +63,7 @@ bool interleave_strip(StepRows v, LinesAhead& ahead, char* to) {
                   __builtin_shufflevector(a, b, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21,
                                           53, 22, 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
     }
+    v.at += 2 * n * v.pitch;
   }
   if constexpr (clean) return special != 0;
   return _mm512_cmpge_epu16_mask(worst, bits_as<__m512i>(AllHalves{} + beyond)) != 0;

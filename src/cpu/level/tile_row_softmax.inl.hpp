@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/level/tile_row_operands.inl.hpp"
+#include "cpu/level/tile_softmax.inl.hpp"
 
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
@@ -114,13 +115,13 @@ template <int R>
 // The weights of a step of keys. O is the mean by the weights rounded to bf16, the LSE is that of the weights before.
 template <int R>
 [[gnu::noinline]] void weigh_step(const Call& call, TileRowHead& head, const float* x, char* weights) {
-  const Floats reference = reference_of(head.largest), high = splat(call.exp2_high), low = splat(call.exp2_low);
+  const Floats reference = reference_of(head.largest), factor = splat(call.exp2_high);
   Floats even_total{}, odd_total{}, even_rounded{}, odd_rounded{};
   Words pairs[step_vectors<R> / 2];
   ATTUNE_UNROLL
   for (int j = 0; j < step_vectors<R> / 2; ++j) {
-    const Floats even = exp2_of<float>(load(x + 2 * j * width) - reference, high, low).part[0];
-    const Floats odd = exp2_of<float>(load(x + (2 * j + 1) * width) - reference, high, low).part[0];
+    const Floats even = exact_weight(load(x + 2 * j * width), reference, factor);
+    const Floats odd = exact_weight(load(x + (2 * j + 1) * width), reference, factor);
     even_total += even;
     odd_total += odd;
     const Words rounded_odd = (bits_as<Words>(odd) + 0x8000u) & 0xffff0000u;
