@@ -295,9 +295,6 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--budget", options->protocol.budget_seconds,
                       "seconds per problem, 0 for none; lowers the samples (by default 2 with --peers, 6 a "
                       "number of threads on a CPU)");
-  command->add_option(
-      "--rest", options->protocol.rest,
-      "idle time after each batch, as a multiple of it: a card that is let rest stays below its power limit");
   command->add_option("--mode", options->protocol.mode, "on a GPU: steady, cold, pdl or host (docs/measuring.md)")
       ->check(CLI::IsMember({"cpu", "steady", "cold", "pdl", "host"}));
   command->add_option("--seed", options->seed, "of the inputs of the check");

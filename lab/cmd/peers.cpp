@@ -91,7 +91,6 @@ PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& pro
   add("--rounds", std::to_string(protocol.rounds));
   add("--samples", std::to_string(protocol.samples));
   add("--budget", fmt::format("{}", protocol.budget_seconds));
-  add("--rest", fmt::format("{}", protocol.rest));
   add("--seed", std::to_string(protocol.seed));
   add("--json", lines);
   if (!options.triton.empty()) add("--triton", options.triton);

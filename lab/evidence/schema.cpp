@@ -74,7 +74,6 @@ constexpr const char* schema_text = R"json({
                 "samples": {"type": "integer", "minimum": 1},
                 "sample_seconds": {"type": "number", "exclusiveMinimum": 0},
                 "budget_seconds": {"type": "number", "minimum": 0},
-                "rest": {"type": "number", "minimum": 0},
                 "warm_up_batches": {"type": "integer", "minimum": 2},
                 "warm_up_agreement": {"type": "number", "exclusiveMinimum": 0},
                 "warm_up_seconds": {"type": "number", "minimum": 0},

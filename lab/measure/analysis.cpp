@@ -149,7 +149,6 @@ void check(const Protocol& protocol) {
   require(protocol.samples >= 1 && protocol.samples <= 10000, "samples", protocol.samples, "1 to 10000 are allowed");
   require(protocol.sample_seconds > 0, "sample_seconds", protocol.sample_seconds, "it must be above 0");
   require(protocol.budget_seconds >= 0, "budget_seconds", protocol.budget_seconds, "0 is none");
-  require(protocol.rest >= 0 && protocol.rest <= 100, "rest", protocol.rest, "0 to 100 times a batch are allowed");
   require(protocol.warm_up_batches >= 2, "warm_up_batches", protocol.warm_up_batches, "at least 2 can agree");
   require(protocol.warm_up_agreement > 0, "warm_up_agreement", protocol.warm_up_agreement, "it must be above 0");
   require(protocol.warm_up_seconds >= 0, "warm_up_seconds", protocol.warm_up_seconds, "it must not be negative");

@@ -21,7 +21,6 @@ struct Protocol {
   int samples = 10;              // of each contender in each round; a budget may lower it before the first round
   double sample_seconds = 2e-3;  // a batch lasts at least this long
   double budget_seconds = 0;     // 0: none. Lowers `samples`, never `rounds`
-  double rest = 0;               // after each batch, as a multiple of its time: a card at its power limit clocks lower
 
   int warm_up_batches = 3;          // successive batches that must agree ...
   double warm_up_agreement = 0.01;  // ... within this ...

@@ -20,7 +20,6 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual double now() = 0;
-  virtual void sleep(double seconds) = 0;
 };
 Clock& steady_clock();
 

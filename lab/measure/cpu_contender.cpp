@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "core/error.hpp"
 
@@ -15,7 +14,6 @@ class SteadyClock final : public Clock {
   double now() override {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
-  void sleep(double seconds) override { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 };
 
 constexpr int64_t largest_batch = int64_t{1} << 30;

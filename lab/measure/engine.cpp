@@ -122,7 +122,7 @@ void Session::warm_up(Entry& entry) {
   int batches = 0;
   entry.recording.settled = false;
   do {
-    latest.push_back(sample(entry).seconds);
+    latest.push_back(entry.contender->sample().seconds);
     ++batches;
     if (static_cast<int>(latest.size()) > protocol_.warm_up_batches) latest.pop_front();
     if (static_cast<int>(latest.size()) == protocol_.warm_up_batches) {
@@ -133,13 +133,6 @@ void Session::warm_up(Entry& entry) {
   const std::vector<double> seconds(latest.begin(), latest.end());
   entry.batch_wall_seconds = (clock_.now() - begin) / batches;
   entry.recording.remade = stats::median(seconds) < protocol_.remake_below_seconds;
-}
-
-Sample Session::sample(Entry& entry) {
-  const double begin = clock_.now();
-  const Sample taken = entry.contender->sample();
-  if (protocol_.rest > 0) clock_.sleep(protocol_.rest * (clock_.now() - begin));
-  return taken;
 }
 
 // Settled before the first round from the cost of a batch alone, never from what the samples say.
@@ -174,11 +167,11 @@ void Session::visit(Entry& entry, int round, int samples) {
   if (samples == 0) return;
   report(Progress::Phase::rounds, entry, round);
   if (last_visited_ != &entry)
-    for (int i = 0; i < lead_in_batches; ++i) sample(entry);
+    for (int i = 0; i < lead_in_batches; ++i) entry.contender->sample();
   last_visited_ = &entry;
   for (int i = 0; i < samples; ++i) {
-    const Sample taken = sample(entry);
-    entry.recording.rounds[round].push_back({as_stored(taken.seconds), as_stored(taken.clock_hz)});
+    const Sample sample = entry.contender->sample();
+    entry.recording.rounds[round].push_back({as_stored(sample.seconds), as_stored(sample.clock_hz)});
   }
 }
 

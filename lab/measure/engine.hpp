@@ -52,7 +52,6 @@ class Session {
   Entry* find(std::string_view name);
   void prepare(Entry& entry, double sample_seconds, uint64_t data_seed);
   void warm_up(Entry& entry);
-  Sample sample(Entry& entry);
   int affordable_samples() const;
   void measure_round(int round);
   void visit(Entry& entry, int round, int samples);

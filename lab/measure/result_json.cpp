@@ -79,7 +79,6 @@ Protocol protocol_from_json(const json& object) {
   protocol.samples = field<int>(object, "samples", where);
   protocol.sample_seconds = field<double>(object, "sample_seconds", where);
   protocol.budget_seconds = field<double>(object, "budget_seconds", where);
-  if (object.contains("rest")) protocol.rest = field<double>(object, "rest", where);  // not in older records
   protocol.warm_up_batches = field<int>(object, "warm_up_batches", where);
   protocol.warm_up_agreement = field<double>(object, "warm_up_agreement", where);
   protocol.warm_up_seconds = field<double>(object, "warm_up_seconds", where);
@@ -125,7 +124,6 @@ json to_json(const Protocol& protocol) {
           {"samples", protocol.samples},
           {"sample_seconds", protocol.sample_seconds},
           {"budget_seconds", protocol.budget_seconds},
-          {"rest", protocol.rest},
           {"warm_up_batches", protocol.warm_up_batches},
           {"warm_up_agreement", protocol.warm_up_agreement},
           {"warm_up_seconds", protocol.warm_up_seconds},

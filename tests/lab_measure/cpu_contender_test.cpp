@@ -51,7 +51,6 @@ class ThreadClock final : public Clock {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   }
-  void sleep(double) override {}
 };
 
 TEST(CpuContender, TwiceTheRealWorkIsSlower) {

@@ -48,19 +48,6 @@ TEST(Engine, ATwinThatDiffersMakesTheRunUnfit) {
   EXPECT_EQ(result.analysis.comparisons.size(), 1u) << "the twin is not a contender";
 }
 
-TEST(Engine, RestsAfterEveryBatchWhenAskedTo) {
-  SimulatedMachine busy(1), rested(1);
-  Protocol protocol;
-  const Result without = measure(busy, {1e-4}, {1e-4}, {1e-4}, protocol);
-  protocol.rest = 3;
-  const Result with = measure(rested, {1e-4}, {1e-4}, {1e-4}, protocol);
-  EXPECT_EQ(busy.slept, 0);
-  EXPECT_NEAR(rested.slept, 0.75 * with.measurement.elapsed_seconds, 0.01 * rested.slept);
-  EXPECT_NEAR(with.analysis.summaries.at(0).seconds, without.analysis.summaries.at(0).seconds, 3e-6);
-  protocol.rest = -1;
-  EXPECT_THROW(measure(busy, {1e-4}, {1e-4}, {1e-4}, protocol), Error);
-}
-
 TEST(Engine, WithoutATwinTheNoiseIsUnknown) {
   SimulatedMachine machine(1);
   Session session({}, machine);

@@ -118,7 +118,6 @@ class BistableMachine final : public Clock {
   explicit BistableMachine(uint64_t seed) : random_(seed) {}
 
   double now() override { return now_; }
-  void sleep(double seconds) override { now_ += seconds; }
   void compute(double seconds_when_fast) {
     while (seconds_when_fast > 0) {
       if (now_ >= until_) {

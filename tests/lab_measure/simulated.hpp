@@ -17,10 +17,7 @@ class SimulatedMachine final : public Clock {
       : random(seed + 17), drift_(seed, samples_of_run) {}
 
   double now() override { return now_; }
-  void sleep(double seconds) override { slept += seconds, now_ += seconds; }
   void pass(double seconds) { now_ += seconds; }
-
-  double slept = 0;
 
   double next_factor(const void* who) {
     if (who != running_) drift_.begin_turn();

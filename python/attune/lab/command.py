@@ -57,7 +57,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--rounds", type=int, help="of measurement")
     p.add_argument("--samples", type=int, help="of each contender in each round")
     p.add_argument("--budget", type=float, help="seconds per problem; lowers the samples")
-    p.add_argument("--rest", type=float, help="idle time after each batch, as a multiple of it")
     p.add_argument("--seed", type=int, default=1, help="of data, order and placement (default: %(default)s)")
     p.add_argument("--json", metavar="FILE", help="for the lines: one object per problem, with every sample")
     p.add_argument("--triton", metavar="FILE", help="Triton's tutorial 06-fused-attention.py, for the peer triton")
@@ -75,12 +74,7 @@ def _torch():
 
 
 def _protocol(options) -> dict:
-    given = {
-        "rounds": options.rounds,
-        "samples": options.samples,
-        "budget_seconds": options.budget,
-        "rest": options.rest,
-    }
+    given = {"rounds": options.rounds, "samples": options.samples, "budget_seconds": options.budget}
     return {"mode": "steady", "seed": options.seed, **{k: v for k, v in given.items() if v is not None}}
 
 
