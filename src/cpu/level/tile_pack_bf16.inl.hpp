@@ -12,6 +12,7 @@ inline __mmask32 first_halves(int64_t count) { return ~__mmask32{0} >> (32 - sma
 
 // The first `count` bf16 at `from`, 32 at most, then zeros.
 inline Words load_pairs(const char* from, int64_t count) {
+  if (count >= 32) return load_bytes<Words>(from);
   return bits_as<Words>(_mm512_maskz_loadu_epi16(first_halves(count), from));
 }
 
@@ -22,6 +23,24 @@ inline __mmask32 special_pairs(Words pairs) {
   return _mm512_cmpge_epu16_mask(magnitude, infinite) |
          _mm512_cmplt_epu16_mask(_mm512_sub_epi16(magnitude, one), _mm512_sub_epi16(least, one));
 }
+
+// Looks at many values for the price of three instructions each. A value of 0 looks special, too.
+class SpecialWatch {
+ public:
+  void look(Words pairs) {
+    // Twice the bits drop the sign, and what is left of 2^-100 on, and finite, lies below `beyond`.
+    const AllHalves twice = bits_as<AllHalves>(pairs) + bits_as<AllHalves>(pairs) - least;
+    worst_ = twice > worst_ ? twice : worst_;
+  }
+  bool may_be_special() const {
+    return _mm512_cmpge_epu16_mask(bits_as<__m512i>(worst_), bits_as<__m512i>(AllHalves{} + beyond)) != 0;
+  }
+
+ private:
+  using AllHalves = uint16_t __attribute__((vector_size(64)));
+  static constexpr uint16_t least = 2 * 0x0d80, beyond = 2 * 0x7f80 - least;
+  AllHalves worst_{};
+};
 
 // `keys` <= 32 keys from `from`, then zeros, as tiles of K.
 inline void copy_k_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
@@ -37,32 +56,48 @@ inline void copy_k_step(const Call& call, const Block& block, const TileLayout& 
   }
 }
 
+// A strip of 32 columns of the same keys' values, transposed. Returns whether some may be special; with `clean`, those
+// become 0, and it returns whether there are any.
+template <bool clean>
+bool transpose_v_strip(const char* v, int64_t pitch, int64_t keys, int64_t columns, char* to) {
+  __mmask32 special = 0;
+  SpecialWatch watch;
+  const auto load_key = [&](int64_t key) {
+    if (key >= keys) return __m512i{};
+    const Words pairs = load_pairs(v + key * pitch, columns);
+    if constexpr (clean) {
+      const __mmask32 unfit = special_pairs(pairs);
+      special |= unfit;
+      return _mm512_maskz_mov_epi16(~unfit, bits_as<__m512i>(pairs));
+    }
+    watch.look(pairs);
+    return bits_as<__m512i>(pairs);
+  };
+  // Two keys are interleaved within quarters of a vector: of each eight columns, four are in `low`, four in `high`.
+  Words low[tile_side], high[tile_side];
+  for (int64_t pair = 0; pair < tile_side; ++pair) {
+    const __m512i even = load_key(2 * pair), odd = load_key(2 * pair + 1);
+    low[pair] = bits_as<Words>(_mm512_unpacklo_epi16(even, odd));
+    high[pair] = bits_as<Words>(_mm512_unpackhi_epi16(even, odd));
+  }
+  const auto column_at = [&](int i, int first) { return to + (i / 4 * 8 + i % 4 + first) * tile_row_bytes; };
+  transpose_to(low, [&](int i, Words column) { store_bytes(column_at(i, 0), column); });
+  transpose_to(high, [&](int i, Words column) { store_bytes(column_at(i, 4), column); });
+  return clean ? special != 0 : watch.may_be_special();
+}
+
 // The same keys' values, transposed; what is special in them becomes 0. True if something was.
 inline bool transpose_v_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
                              char* to) {
   const Problem& p = *call.problem;
   const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
-  __mmask32 special = 0;
-  for (int64_t strip = 0; strip < layout.v_strips; ++strip, to += 2 * tile_bytes) {
-    const auto load_key = [&](int64_t key) {
-      if (key >= keys) return __m512i{};
-      const Words pairs = load_pairs(v + key * p.v.row * 2 + strip * tile_row_bytes, p.dim_v - strip * 2 * tile_side);
-      const __mmask32 unfit = special_pairs(pairs);
-      special |= unfit;
-      return _mm512_maskz_mov_epi16(~unfit, bits_as<__m512i>(pairs));
-    };
-    // Two keys are interleaved within quarters of a vector: of each eight columns, four are in `low`, four in `high`.
-    Words low[tile_side], high[tile_side];
-    for (int64_t pair = 0; pair < tile_side; ++pair) {
-      const __m512i even = load_key(2 * pair), odd = load_key(2 * pair + 1);
-      low[pair] = bits_as<Words>(_mm512_unpacklo_epi16(even, odd));
-      high[pair] = bits_as<Words>(_mm512_unpackhi_epi16(even, odd));
-    }
-    const auto column_at = [&](int i, int first) { return to + (i / 4 * 8 + i % 4 + first) * tile_row_bytes; };
-    transpose_to(low, [&](int i, Words column) { store_bytes(column_at(i, 0), column); });
-    transpose_to(high, [&](int i, Words column) { store_bytes(column_at(i, 4), column); });
+  bool special = false;
+  for (int64_t strip = 0; strip < layout.v_strips; ++strip, v += tile_row_bytes, to += 2 * tile_bytes) {
+    const int64_t columns = p.dim_v - strip * 2 * tile_side;
+    if (transpose_v_strip<false>(v, p.v.row * 2, keys, columns, to)) [[unlikely]]
+      special |= transpose_v_strip<true>(v, p.v.row * 2, keys, columns, to);
   }
-  return special != 0;
+  return special;
 }
 
 // The rows [first, first + count) of a block as tiles of Q, zeros up to 32 rows.

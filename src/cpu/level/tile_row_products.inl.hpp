@@ -28,15 +28,13 @@ template <int R>
 }
 
 // A strip of 32 columns of a step of values, two keys interleaved: pairs of 16 columns make one tile, those of the
-// others the next. Within each 8 columns the first four are in the first tile. Returns whether there may be special
-// values (a value of 0 looks like one); with `clean`, those become 0, and it returns whether there are any.
+// others the next. Within each 8 columns the first four are in the first tile. Returns whether some may be special;
+// with `clean`, those become 0, and it returns whether there are any.
 template <int R, bool clean>
 bool interleave_strip(StepRows v, LinesAhead& ahead, char* to) {
   using AllHalves = uint16_t __attribute__((vector_size(64)));
   constexpr int n = vector_keys<R>;
-  // Twice the bits drop the sign, and what is left of 2^-100 on, and finite, lies below `beyond`.
-  constexpr uint16_t least = 2 * 0x0d80, beyond = 2 * 0x7f80 - least;
-  __m512i worst = _mm512_setzero_si512();
+  SpecialWatch watch;
   __mmask32 special = 0;
   const auto load_key = [&](const char* from) {
     AllHalves key = load_bytes<AllHalves>(from);
@@ -45,8 +43,7 @@ bool interleave_strip(StepRows v, LinesAhead& ahead, char* to) {
       special |= unfit;
       key = bits_as<AllHalves>(_mm512_maskz_mov_epi16(~unfit, bits_as<__m512i>(key)));
     } else {
-      const AllHalves twice = key + key - least;
-      worst = _mm512_maskz_max_epu16(~__mmask32{0}, worst, bits_as<__m512i>(twice));
+      watch.look(bits_as<Words>(key));
     }
     return key;
   };
@@ -65,8 +62,7 @@ bool interleave_strip(StepRows v, LinesAhead& ahead, char* to) {
     }
     v.at += 2 * n * v.pitch;
   }
-  if constexpr (clean) return special != 0;
-  return _mm512_cmpge_epu16_mask(worst, bits_as<__m512i>(AllHalves{} + beyond)) != 0;
+  return clean ? special != 0 : watch.may_be_special();
 }
 
 // Adds weight times value for the special values of a strip, where the weight is not 0.
