@@ -36,14 +36,14 @@ void HeadRuns::work(int64_t index, int64_t workers) {
 void HeadRuns::pack(int64_t index, Head& head) {
   uint32_t state = Head::untouched;
   if (head.state.compare_exchange_strong(state, Head::claimed, std::memory_order_acquire)) {
-    head.memory.reset(new Threads::Scratch(threads_.scratch(head.size.bytes)));
+    head.memory = std::make_unique<Memory>(threads_, head.size.bytes);
     head.state.store(Head::ready, std::memory_order_release);
     head.state.notify_all();
   }
   while ((state = head.state.load(std::memory_order_acquire)) != Head::ready) wait_while(head.state, state);
   for (uint32_t part; (part = head.next_part.fetch_add(1, std::memory_order_relaxed)) < head.size.parts;) {
     if (failed_.load(std::memory_order_relaxed)) return;
-    work_.pack(index, part, static_cast<char*>(head.memory->data()));
+    work_.pack(index, part, head.memory->data());
     if (head.packed_parts.fetch_add(1, std::memory_order_acq_rel) + 1 == head.size.parts)
       head.packed_parts.notify_all();
   }
@@ -54,7 +54,7 @@ void HeadRuns::pack(int64_t index, Head& head) {
 void HeadRuns::compute(int64_t index, Head& head, int64_t next) {
   for (int64_t task; (task = head.next_task.fetch_add(1, std::memory_order_relaxed)) < head.size.tasks;) {
     if (failed_.load(std::memory_order_relaxed)) return;
-    work_.compute(index, task, static_cast<const char*>(head.memory->data()), next);
+    work_.compute(index, task, head.memory->data(), next);
     if (head.ended_tasks.fetch_add(1, std::memory_order_acq_rel) + 1 == head.size.tasks) head.memory.reset();
   }
 }

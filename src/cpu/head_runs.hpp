@@ -35,11 +35,19 @@ class HeadRuns {
   void work(int64_t index, int64_t workers);
 
  private:
+  class Memory {
+   public:
+    Memory(Threads& threads, size_t bytes) : scratch_(threads.scratch(bytes)) {}
+    char* data() const { return static_cast<char*>(scratch_.data()); }
+
+   private:
+    Threads::Scratch scratch_;
+  };
   struct Head {
     static constexpr uint32_t untouched = 0, claimed = 1, ready = 2;
     Size size;
-    std::atomic<uint32_t> state{untouched};    // ready: its memory is there
-    std::unique_ptr<Threads::Scratch> memory;  // until the last task has ended
+    std::atomic<uint32_t> state{untouched};  // ready: its memory is there
+    std::unique_ptr<Memory> memory;          // until the last task has ended
     std::atomic<uint32_t> next_part{0}, packed_parts{0};
     std::atomic<int64_t> next_task{0}, ended_tasks{0};
   };

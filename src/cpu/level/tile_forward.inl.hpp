@@ -189,12 +189,12 @@ void end_group(const Call& call, const Block& block, const Group& group, float* 
 }
 
 template <Dtype dtype>
-void begin_group(const Call& call, const Block& block, const TileLayout& layout, float* some_rows, Group& group) {
+void begin_group(const Call& call, const Block& block, const TileLayout& layout, Group& group) {
   const Tile<float>& rows = group.rows;
   if constexpr (dtype == Dtype::bf16)
     transpose_q(call, block, layout, rows.first, rows.count, group.q);
   else
-    group.special_rows = split_q<dtype>(call, block, layout, rows.first, rows.count, some_rows, row_pitch, group.q);
+    group.special_rows = split_q<dtype>(call, block, layout, rows.first, rows.count, group.q);
   group.has_q = true;
 }
 
@@ -227,7 +227,7 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
       const int64_t from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
       const int64_t to = smaller_of(next, round_up(group.rows.end, step_keys));
       if (from >= to) continue;
-      if (!group.has_q) begin_group<dtype>(call, block, layout, scratch.some_rows, group);
+      if (!group.has_q) begin_group<dtype>(call, block, layout, group);
       const bool another = i + 1 < groups && !scratch.groups[i + 1].has_q, last = group.rows.end <= next;
       ahead.begin(another ? &scratch.groups[i + 1] : nullptr, last ? &group : nullptr, (to - from) / step_keys);
       forward_group<dtype, exact_sums>(tiles, call, block, layout, scratch, group, from, to, ahead);

@@ -78,6 +78,19 @@ ATTUNE_SHUFFLE(even_quads, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26,
 ATTUNE_SHUFFLE(odd_quads, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
 #undef ATTUNE_SHUFFLE
 
+// The upper halves of two vectors of words, pairwise.
+inline Words upper_halves(Words even, Words odd) {
+  return bits_as<Words>(_mm512_mask_blend_epi16(0xaaaaaaaau, bits_as<__m512i>(even >> 16), bits_as<__m512i>(odd)));
+}
+
+// Row `lane` of the `count` rows of a block from `first` on; NULL if there is none, or nothing of it counts.
+inline const char* q_row(const Call& call, const Block& block, int first, int lane, int count) {
+  if (lane >= count || call.q_factor == 0) return nullptr;
+  const Problem& p = *call.problem;
+  const StackedRow at = stacked_row(call, block, first + lane);
+  return at.row < block.seq_q ? element(call.args->q, p.dtype, q_offset(p, p.q, block, at)) : nullptr;
+}
+
 // put(j, row j of the transpose) of 16 x 16 words.
 template <typename Put>
 void transpose_to(Words (&r)[tile_side], const Put& put) {

@@ -107,12 +107,7 @@ inline void transpose_q(const Call& call, const Block& block, const TileLayout& 
   const uint32_t sign = call.q_factor < 0 ? 0x80008000u : 0;
   for (int half = 0; half < 2; ++half) {
     const char* rows[tile_side];
-    for (int i = 0; i < tile_side; ++i) {
-      const int lane = half * tile_side + i;
-      const StackedRow at = stacked_row(call, block, first + (lane < count ? lane : 0));
-      const bool counts = lane < count && at.row < block.seq_q && call.q_factor != 0;
-      rows[i] = counts ? element(call.args->q, p.dtype, q_offset(p, p.q, block, at)) : nullptr;
-    }
+    for (int i = 0; i < tile_side; ++i) rows[i] = q_row(call, block, first, half * tile_side + i, count);
     for (int64_t step = 0; step < layout.qk_steps; ++step) {
       Words tile[tile_side];
       for (int i = 0; i < tile_side; ++i) {

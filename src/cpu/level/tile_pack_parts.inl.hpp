@@ -6,13 +6,27 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// The two bf16 parts of each lane, in the low halves. A float16 has 11 significant bits: what is cut off after the
-// first 8 is the second part, exactly. A float32 is rounded, twice.
+// The two bf16 parts of each lane, in the upper halves. A float16 has 11 significant bits: what is cut off after the
+// first 8 is the second part, exactly. A float32 is rounded, twice. What is not finite has no second part, and what
+// becomes of it does not matter: scores with it are computed anew.
 template <Dtype dtype>
 void split(Floats v, Words (&to)[2]) {
-  to[0] = dtype == Dtype::f16 ? bits_as<Words>(v) >> 16 : __builtin_convertvector(bf16_from_floats(v), Words);
-  const Words rest = bits_as<Words>(v - bits_as<Floats>(to[0] << 16));
-  to[1] = is_not_finite(v) ? Words{} : (dtype == Dtype::f16 ? rest : rest + 0x8000u) >> 16;
+  to[0] = dtype == Dtype::f16 ? bits_as<Words>(v) : rounded_to_bf16(v);
+  const Words rest = bits_as<Words>(v - bits_as<Floats>(to[0] & 0xffff0000u));
+  to[1] = dtype == Dtype::f16 ? rest : rest + 0x8000u;
+}
+
+// The parts of 32 neighbouring elements.
+template <Dtype dtype>
+void split_row(const Floats (&v)[2], Words (&to)[2]) {
+  using AllHalves = uint16_t __attribute__((vector_size(64)));
+  Words low[2], high[2];
+  split<dtype>(v[0], low);
+  split<dtype>(v[1], high);
+  for (int i = 0; i < 2; ++i)
+    to[i] = bits_as<Words>(__builtin_shufflevector(bits_as<AllHalves>(low[i]), bits_as<AllHalves>(high[i]), 1, 3, 5, 7,
+                                                   9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41,
+                                                   43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63));
 }
 
 // Elements i to i + 16 of a row of `count`, zeros past its end.
@@ -22,6 +36,13 @@ Floats load_some(const char* row, int64_t i, int64_t count) {
   return i + width <= count ? load_as_floats<dtype>(from) : load_as_floats<dtype>(from, count - i);
 }
 
+// Elements i to i + 32 of a row of `count`, zeros past its end.
+template <Dtype dtype>
+void load_32(const char* row, int64_t i, int64_t count, Floats (&to)[2]) {
+  to[0] = load_some<dtype>(row, i, count);
+  to[1] = i + width < count ? load_some<dtype>(row, i + width, count) : Floats{};
+}
+
 // `keys` <= 32 keys from `from`, then zeros, as tiles of K. True if a part product cannot give their scores.
 template <Dtype dtype>
 bool split_k_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
@@ -29,17 +50,17 @@ bool split_k_step(const Call& call, const Block& block, const TileLayout& layout
   const Problem& p = *call.problem;
   const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
   Ints special{};
-  for (int64_t key = 0; key < step_keys; ++key) {
-    for (int64_t d = 0; d < layout.qk_steps * step_channels; d += width) {
-      Floats value{};
-      if (key < keys && d < p.dim_qk) value = load_some<dtype>(k + key * p.k.row * size_of<dtype>, d, p.dim_qk);
-      special |= is_not_finite(value);
-      Words part[2];
-      split<dtype>(value, part);
-      char* const at = to + (key / tile_side * layout.qk_steps + d / step_channels) * tile_bytes +
-                       key % tile_side * tile_row_bytes + d % step_channels * 2;
-      for (int i = 0; i < 2; ++i)
-        store_bytes(at + i * 2 * layout.qk_steps * tile_bytes, __builtin_convertvector(part[i], Halves));
+  for (int64_t key = 0; key < step_keys; ++key, k += p.k.row * size_of<dtype>) {
+    char* const tile = to + key / tile_side * layout.qk_steps * tile_bytes + key % tile_side * tile_row_bytes;
+    for (int64_t step = 0; step < layout.qk_steps; ++step) {
+      Words part[2] = {};
+      if (key < keys) {
+        Floats value[2];
+        load_32<dtype>(k, step * step_channels, p.dim_qk, value);
+        special |= is_not_finite(value[0]) | is_not_finite(value[1]);
+        split_row<dtype>(value, part);
+      }
+      for (int i = 0; i < 2; ++i) store_bytes(tile + (i * 2 * layout.qk_steps + step) * tile_bytes, part[i]);
     }
   }
   return any(special);
@@ -61,49 +82,46 @@ bool split_v_step(const Call& call, const Block& block, const TileLayout& layout
         const int64_t key = 2 * pair + i;
         if (key >= keys || column >= p.dim_v) continue;
         const Floats value = load_some<dtype>(v + key * p.v.row * size_of<dtype>, column, p.dim_v);
-        const Ints unfit = is_special(value);
+        const Ints unfit = dtype == Dtype::f16 ? is_not_finite(value) : is_special(value);  // no float16 is that small
         special |= unfit;
         split<dtype>(unfit ? Floats{} : value, part[i]);
       }
-      for (int i = 0; i < 2; ++i) rows[i][pair] = part[0][i] | part[1][i] << 16;
+      for (int i = 0; i < 2; ++i) rows[i][pair] = upper_halves(part[0][i], part[1][i]);
     }
     for (int i = 0; i < 2; ++i) transpose(rows[i], to + i * layout.v_part() + tile * tile_bytes);
   }
   return any(special);
 }
 
-// The rows [first, first + count) of a block as tiles of Q, zeros up to 32 rows; `rows` is room for 16 rows of floats.
-// Returns a bit for each row that is not finite.
+// The rows [first, first + count) of a block as tiles of Q, zeros up to 32 rows. Returns a bit for each row that is not
+// finite.
 template <Dtype dtype>
-uint32_t split_q(const Call& call, const Block& block, const TileLayout& layout, int first, int count, float* rows,
-                 int64_t pitch, char* to) {
+uint32_t split_q(const Call& call, const Block& block, const TileLayout& layout, int first, int count, char* to) {
+  const Problem& p = *call.problem;
   uint32_t special = 0;
-  const int64_t channels = layout.qk_steps * step_channels;
   for (int half = 0; half < 2; ++half) {
-    for (int i = 0; i < tile_side; ++i) {
-      float* const row = rows + i * pitch;
-      const int lane = half * tile_side + i;
-      for (int64_t d = 0; d < channels; d += width) store(row + d, Floats{});
-      if (lane >= count) continue;
-      load_q_row(call, block, first + lane, row);
-      Ints unfit{};
-      for (int64_t d = 0; d < channels; d += width) unfit |= is_not_finite(load(row + d));
-      if (any(unfit)) special |= 1u << lane;
-    }
+    const char* rows[tile_side];
+    Ints unfit[tile_side] = {};
+    for (int i = 0; i < tile_side; ++i) rows[i] = q_row(call, block, first, half * tile_side + i, count);
     for (int64_t step = 0; step < layout.qk_steps; ++step) {
       Words tile[2][tile_side];
       for (int i = 0; i < tile_side; ++i) {
-        Words low[2], high[2];
-        split<dtype>(load(rows + i * pitch + step * step_channels), low);
-        split<dtype>(load(rows + i * pitch + step * step_channels + width), high);
-        for (int part = 0; part < 2; ++part) {
-          Halves halves[2] = {__builtin_convertvector(low[part], Halves), __builtin_convertvector(high[part], Halves)};
-          tile[part][i] = load_bytes<Words>(halves);
+        Words part[2] = {};
+        if (rows[i] != nullptr) {
+          Floats value[2];
+          load_32<dtype>(rows[i], step * step_channels, p.dim_qk, value);
+          unfit[i] |= is_not_finite(value[0]) | is_not_finite(value[1]);
+          for (Floats& v : value) v *= call.q_factor;
+          split_row<dtype>(value, part);
         }
+        tile[0][i] = part[0];
+        tile[1][i] = part[1];
       }
       for (int part = 0; part < 2; ++part)
         transpose(tile[part], to + ((part * layout.qk_steps + step) * 2 + half) * tile_bytes);
     }
+    for (int i = 0; i < tile_side; ++i)
+      if (any(unfit[i])) special |= 1u << (half * tile_side + i);
   }
   return special;
 }

@@ -19,11 +19,6 @@ inline Floats exact_weight(Floats x, Floats reference, Floats factor) {
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(t, splat(-126.0f), _CMP_NLT_UQ), q, t);
 }
 
-// The upper halves of each two neighbouring keys' words, pairwise.
-inline Words upper_halves(Words even, Words odd) {
-  return bits_as<Words>(_mm512_mask_blend_epi16(0xaaaaaaaau, bits_as<__m512i>(even >> 16), bits_as<__m512i>(odd)));
-}
-
 // sum + even + odd
 inline Floats add_pairs_of_bf16(Floats sum, Words pairs) {
   const Words ones = Words{} + 0x3f803f80u;
@@ -121,7 +116,7 @@ struct WeightCurve {
     constexpr double root = 0.99729605608547012;  // 2^(-1/256)
     double power = 2;                             // 2 * root^f
     const auto bits_below = [&] {
-      const auto below = static_cast<int>(128 * (2 - power) + 0.5);
+      const int below = (static_cast<int>(256 * (2 - power)) + 1) / 2;
       power *= root;
       return below;
     };
