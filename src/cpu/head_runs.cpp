@@ -22,11 +22,7 @@ void HeadRuns::work(int64_t index, int64_t workers) {
       compute(at, head, is_free ? after : -1);
     } catch (...) {
       failed_.store(true, std::memory_order_relaxed);
-      // Nobody may wait for what will not come.
-      head.state.store(Head::ready, std::memory_order_release);
-      head.state.notify_all();
-      head.packed_parts.store(head.size.parts, std::memory_order_release);
-      head.packed_parts.notify_all();
+      give_up(head);
       throw;
     }
   }
@@ -42,13 +38,21 @@ void HeadRuns::pack(int64_t index, Head& head) {
   }
   while ((state = head.state.load(std::memory_order_acquire)) != Head::ready) wait_while(head.state, state);
   for (uint32_t part; (part = head.next_part.fetch_add(1, std::memory_order_relaxed)) < head.size.parts;) {
-    if (failed_.load(std::memory_order_relaxed)) return;
+    if (failed_.load(std::memory_order_relaxed)) return give_up(head);
     work_.pack(index, part, head.memory->data());
     if (head.packed_parts.fetch_add(1, std::memory_order_acq_rel) + 1 == head.size.parts)
       head.packed_parts.notify_all();
   }
   for (uint32_t packed; (packed = head.packed_parts.load(std::memory_order_acquire)) < head.size.parts;)
     wait_while(head.packed_parts, packed);
+}
+
+// Nobody may wait for what will not come.
+void HeadRuns::give_up(Head& head) {
+  head.state.store(Head::ready, std::memory_order_release);
+  head.state.notify_all();
+  head.packed_parts.store(head.size.parts, std::memory_order_release);
+  head.packed_parts.notify_all();
 }
 
 void HeadRuns::compute(int64_t index, Head& head, int64_t next) {

@@ -53,6 +53,7 @@ class HeadRuns {
   };
 
   void pack(int64_t index, Head& head);
+  static void give_up(Head& head);
   void compute(int64_t index, Head& head, int64_t next);
 
   Threads& threads_;
