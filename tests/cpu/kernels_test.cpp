@@ -167,6 +167,16 @@ TEST_P(CpuKernels, HiddenByMaskOrBiasIsHidden) {
   }
 }
 
+// Products of q and k are exact then: no large factor turns a rounding error into another winner.
+void fill_with_integers(ForwardCall& call, Numbers& numbers) {
+  for (TensorMemory* tensor : {&call.q, &call.k})
+    tensor->for_each([&](const auto&, int64_t offset) {
+      for (int64_t i = 0; i < tensor->dim(); ++i)
+        store_element(tensor->data(), static_cast<Dtype>(call.desc.dtype), offset + i,
+                      static_cast<float>(numbers.in(-4, 4)));
+    });
+}
+
 TEST_P(CpuKernels, ExtremeScalesGiveNumbers) {
   const ForcedContext context(GetParam());
   for (const float scale : {0.0f, -0.5f, 1e-30f, 1e-44f, 30.0f, -1e4f, 1e30f, 3e38f, -3e38f})
@@ -181,16 +191,7 @@ TEST_P(CpuKernels, ExtremeScalesGiveNumbers) {
         ForwardCall call(desc);
         Numbers numbers(9);
         call.fill_values(numbers);
-        // Integers: products are exact, so that a scale of 1e30 does not turn a rounding error into another winner.
-        const auto whole = [&](TensorMemory& tensor) {
-          tensor.for_each([&](const auto&, int64_t offset) {
-            for (int64_t i = 0; i < tensor.dim(); ++i)
-              store_element(tensor.data(), static_cast<Dtype>(desc.dtype), offset + i,
-                            static_cast<float>(numbers.in(-4, 4)));
-          });
-        };
-        whole(call.q);
-        whole(call.k);
+        fill_with_integers(call, numbers);
         ASSERT_EQ(context.forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
         // A score beyond the range of float is an infinite LSE in float32, a finite one in float64.
         const Problem problem = problem_from(desc);
@@ -212,6 +213,45 @@ TEST_P(CpuKernels, ExtremeScalesGiveNumbers) {
             ASSERT_NEAR(got, lse, 2e-5 * std::max(1.0, std::abs(lse))) << text << " scale " << scale;
         }
       }
+}
+
+// Every other row of q is multiplied by a power of 2. The rows between have the same bits whatever it is.
+TEST_P(CpuKernels, HugeScoresBesideOrdinaryOnes) {
+  const ForcedContext context(GetParam());
+  for (const char* text :
+       {"fwd b1 h2/1 q70 k90 d64 bf16", "fwd b1 h1/1 q4 k90 d64 bf16", "fwd b1 h2/1 q70 k90 d64 f32"}) {
+    const attune_forward_desc desc = desc_from(parse_problem(text));
+    const Problem problem = problem_from(desc);
+    std::vector<float> ordinary;
+    for (const float factor : {1.0f, 0x1p8f, 0x1p12f, 0x1p20f, 0x1p40f, 0x1p110f}) {
+      ForwardCall call(desc);
+      Numbers numbers(11);
+      call.fill_values(numbers);
+      fill_with_integers(call, numbers);
+      call.q.for_each([&](const std::array<int64_t, 4>& at, int64_t offset) {
+        for (int64_t i = offset; i < offset + desc.dim_qk && at[1] % 2 == 1; ++i)
+          store_element(call.q.data(), problem.dtype, i, factor * load_element(call.q.data(), problem.dtype, i));
+      });
+      const attune_forward_args args = call.args();
+      ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
+      std::vector<float> o;
+      for (int64_t head = 0; head < desc.heads_q; ++head) {
+        for (int64_t row = 0; row < desc.seq_q; ++row) {
+          std::vector<double> expected(static_cast<size_t>(desc.dim_v));
+          double lse = 0, largest = 0;
+          cpu::reference_row(problem, args, 0, head, row, expected.data(), &lse, &largest);
+          for (int64_t j = 0; j < desc.dim_v; ++j) {
+            o.push_back(o_at(call, row * desc.o.row + head * desc.o.head + j));
+            ASSERT_NEAR(o.back(), expected[static_cast<size_t>(j)], 2 * tolerance(desc.dtype, 10))
+                << text << ", q times " << factor << ", row " << row << " of head " << head;
+            const bool is_ordinary = factor != 1 && row % 2 == 0;
+            ASSERT_EQ(o.back(), is_ordinary ? ordinary[o.size() - 1] : o.back()) << text << ", row " << row;
+          }
+        }
+      }
+      if (factor == 1) ordinary = o;
+    }
+  }
 }
 
 TEST_P(CpuKernels, LogitsNearMinusHundredThousand) {

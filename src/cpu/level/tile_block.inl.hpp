@@ -27,8 +27,9 @@ struct Group {
   uint32_t special_rows = 0;      // not finite
   float* rounded_sums = nullptr;  // of bf16 weights, beside rows.sums of the weights before rounding
   // Of bf16 weights: how scores become distances from the highest weight (set_distances).
-  float *factor = nullptr, *bound = nullptr;
+  float *origin = nullptr, *bound = nullptr;
   bool all_begun = false;  // every row has a reference
+  bool some_far = false;   // some origin is not 0
   // Sums of what was packed as 0, like rows.out and apart from it: the tile unit would flush them to 0.
   float* special_out = nullptr;
   bool has_q = false;
@@ -53,7 +54,7 @@ struct TileScratch {
       group.rows.largest = arena.take<float>(group_rows);
       group.rows.sums = arena.take<float>(group_rows);
       group.rounded_sums = arena.take<float>(group_rows);
-      group.factor = arena.take<float>(group_rows);
+      group.origin = arena.take<float>(group_rows);
       group.bound = arena.take<float>(group_rows);
     }
     if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(step_keys * group_rows);

@@ -25,7 +25,7 @@ constexpr int64_t longest_pitch_in_place = 512;
 template <Dtype dtype>
 constexpr int parts_of = dtype == Dtype::bf16 ? 1 : 2;
 
-// A scale beyond 2^90 would leave no room for what set_distances multiplies it by.
+// A scale beyond 2^90 would leave no room for what distance_factor() multiplies it by.
 inline bool on_tiles(const Problem& p) {
   return (p.dtype != Dtype::f32 || (p.features & ATTUNE_F32_HIGH) != 0) && p.scale < 0x1p90f && p.scale > -0x1p90f;
 }

@@ -102,16 +102,17 @@ inline void weigh_in_parts(const Call& call, const TileLayout& layout, const Gro
   split_weights(call, group, x, excess, weights, top);
 }
 
-// Weights of bf16, in 16-bit arithmetic: 32 at a time. The distance of a weight's logarithm from the highest that is
-// allowed, in 256ths, is cut to 16 bits; being taken from a constant it would be the bits of a bf16, if 2^f were 1 + f.
-// The table has what makes it so: of 256ths the weights are rounded to nearest. Beyond 16 bits is 0.
-constexpr float steps_of_256 = 0x1p24f;  // 1 in the logarithm; the upper 16 bits of an integer are 256ths
+// Weights of bf16, in 16-bit arithmetic and 32 at a time. A weight is 2^-distance times the highest that is allowed.
+// Its distance is kept in 256ths, as 16 bits, and everything beyond is a weight of 0. A bf16 has 7 bits after its
+// exponent: if 2^f were 1 + f for fractions, the bits of a weight would be those of the highest less half its distance.
+// The difference is in a table, so that weights are 2^-(distance / 256) rounded to nearest.
+constexpr float whole_distance = 0x1p24f;  // of a factor of 2: the upper 16 bits of an integer are 256ths
 constexpr uint16_t highest_weight = (127 + static_cast<int>(most_excess)) << 7;  // 2^most_excess as bf16
 
 struct WeightCurve {
   alignas(vector_bytes) uint8_t at[128];
 
-  // Half of (distance + at[distance / 2 % 128]), rounded up, is by how much the bits of 2^-(distance / 256) are less.
+  // The bits of a weight are less by half of (distance + at[distance / 2 % 128]), rounded up.
   constexpr WeightCurve() : at() {
     constexpr double root = 0.99729605608547012;  // 2^(-1/256)
     double power = 2;                             // 2 * root^f
@@ -128,71 +129,34 @@ struct WeightCurve {
 };
 constexpr WeightCurve weight_curve;
 
-// How the scores of a row become distances from 2^most_excess times the reference's weight: their factor, and what is
-// added. Logarithms beyond 2^90 are scaled down: neighbouring scores are so far apart there that weights are 1 or 0 all
-// the same.
+// How the scores x of a row become distances: (x - origin) * factor + bound. A score that exceeds the reference by
+// most_excess has a distance of 0. The origin is 0, which takes one instruction less, unless the reference is so large
+// that rounding the bound would be felt.
+inline float distance_factor(const Call& call) { return -whole_distance * call.exp2_high; }
 inline void set_distances(const Call& call, Group& group) {
-  constexpr float highest = (most_excess + 0.5f / 256) * steps_of_256, most = 0x1p90f;
-  Ints not_begun{}, too_large{};
+  constexpr float highest = (most_excess + 0.5f / 256) * whole_distance, most_logarithm = 0x1p12f;
+  Ints not_begun{}, far{};
   for (int v = 0; v < group_vecs; ++v) {
-    const Floats largest = load(group.rows.largest + v * width);
-    const Floats logarithm = reference_of(largest) * call.exp2_high;
+    const Floats largest = load(group.rows.largest + v * width), reference = reference_of(largest);
+    const Floats logarithm = reference * call.exp2_high;
+    const Ints is_far = (logarithm > most_logarithm) | (logarithm < -most_logarithm);
     not_begun |= largest == -float_infinity;
-    too_large |= (logarithm >= most) | (logarithm <= -most);
-    store(group.factor + v * width, splat(-steps_of_256 * call.exp2_high));
-    store(group.bound + v * width, multiply_add(logarithm, splat(steps_of_256), splat(highest)));
+    far |= is_far;
+    store(group.origin + v * width, is_far ? reference : Floats{});
+    store(group.bound + v * width,
+          is_far ? splat(highest) : multiply_add(logarithm, splat(whole_distance), splat(highest)));
   }
   group.all_begun = !any(not_begun);
-  if (!any(too_large)) [[likely]]
-    return;
-  for (int lane = 0; lane < group_rows; ++lane) {
-    const double logarithm = static_cast<double>(call.exp2_high) * group.rows.largest[lane];
-    const double size = logarithm < 0 ? -logarithm : logarithm;
-    if (group.rows.largest[lane] == -float_infinity || size < most) continue;
-    const double scale = steps_of_256 * most / size;
-    group.factor[lane] = static_cast<float>(-scale * call.exp2_high);
-    group.bound[lane] = static_cast<float>(scale * logarithm);
-  }
+  group.some_far = any(far);
 }
 
 // A step's scores to weights. What is added to the sums, and the greatest distance as the bits of a float: above those
 // of infinity where a score is NaN or exceeds its reference by far.
 template <bool exact_sums>
-struct StepWeights {
-  Floats total[group_vecs], rounded_total[group_vecs];
-  Words greatest[group_vecs];
-
+class StepWeights {
+ public:
   StepWeights(const Call& call, const Group& group, const float* x, char* weights) {
-    const auto low = load_bytes<__m512i>(weight_curve.at), high = load_bytes<__m512i>(weight_curve.at + vector_bytes);
-    const __m512i highest = _mm512_set1_epi16(highest_weight);
-    Floats factor[group_vecs], bound[group_vecs], reference[group_vecs];
-    for (int v = 0; v < group_vecs; ++v) {
-      factor[v] = load(group.factor + v * width);
-      bound[v] = load(group.bound + v * width);
-      reference[v] = reference_of(load(group.rows.largest + v * width));
-      total[v] = load(group.rows.sums + v * width);
-      rounded_total[v] = load(group.rounded_sums + v * width);
-      greatest[v] = Words{};
-    }
-    for (int64_t pair = 0; pair < step_keys / 2; ++pair) {
-      ATTUNE_UNROLL
-      for (int v = 0; v < group_vecs; ++v) {
-        const Floats even_x = load(x + 2 * pair * group_rows + v * width);
-        const Floats odd_x = load(x + (2 * pair + 1) * group_rows + v * width);
-        const Floats even = multiply_add(even_x, factor[v], bound[v]), odd = multiply_add(odd_x, factor[v], bound[v]);
-        greatest[v] = greater(greatest[v], greater(bits_as<Words>(even), bits_as<Words>(odd)));
-        const __m512i distance = bits_as<__m512i>(upper_halves(integers(even), integers(odd)));
-        const __m512i curve =
-            _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low, _mm512_srli_epi16(distance, 1), high);
-        const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest, _mm512_avg_epu16(distance, curve)));
-        store_bytes(weights + v * tile_bytes + pair * tile_row_bytes, pairs);
-        rounded_total[v] = add_pairs_of_bf16(rounded_total[v], pairs);
-        if constexpr (exact_sums) {
-          total[v] += exact_weight(even_x, reference[v], splat(call.exp2_high));
-          total[v] += exact_weight(odd_x, reference[v], splat(call.exp2_high));
-        }
-      }
-    }
+    group.some_far ? weigh<true>(call, group, x, weights) : weigh<false>(call, group, x, weights);
   }
 
   bool fit() const {
@@ -200,19 +164,61 @@ struct StepWeights {
     for (int v = 0; v < group_vecs; ++v) unfit |= is_unfit(v);
     return !any(unfit);
   }
-  Ints is_unfit(int v) const { return greatest[v] > 0x7f800000u; }
+  Ints is_unfit(int v) const { return greatest_[v] > 0x7f800000u; }
 
   void add_to(const Group& group) const {
     for (int v = 0; v < group_vecs; ++v) {
-      if constexpr (exact_sums) store(group.rows.sums + v * width, total[v]);
-      store(group.rounded_sums + v * width, rounded_total[v]);
+      if constexpr (exact_sums) store(group.rows.sums + v * width, total_[v]);
+      store(group.rounded_sums + v * width, rounded_total_[v]);
     }
   }
 
  private:
+  // A row's weights are the same whether its neighbours are far or not: its origin is 0 then.
+  template <bool some_far>
+  void weigh(const Call& call, const Group& group, const float* x, char* weights) {
+    const auto low = load_bytes<__m512i>(weight_curve.at), high = load_bytes<__m512i>(weight_curve.at + vector_bytes);
+    const __m512i highest = _mm512_set1_epi16(highest_weight);
+    const Floats factor = splat(distance_factor(call));
+    Floats origin[group_vecs], bound[group_vecs], reference[group_vecs];
+    for (int v = 0; v < group_vecs; ++v) {
+      origin[v] = load(group.origin + v * width);
+      bound[v] = load(group.bound + v * width);
+      reference[v] = reference_of(load(group.rows.largest + v * width));
+      total_[v] = load(group.rows.sums + v * width);
+      rounded_total_[v] = load(group.rounded_sums + v * width);
+      greatest_[v] = Words{};
+    }
+    const auto distance_of = [&](Floats score, int v) {
+      return multiply_add(some_far ? score - origin[v] : score, factor, bound[v]);
+    };
+    for (int64_t pair = 0; pair < step_keys / 2; ++pair) {
+      ATTUNE_UNROLL
+      for (int v = 0; v < group_vecs; ++v) {
+        const Floats even_x = load(x + 2 * pair * group_rows + v * width);
+        const Floats odd_x = load(x + (2 * pair + 1) * group_rows + v * width);
+        const Floats even = distance_of(even_x, v), odd = distance_of(odd_x, v);
+        greatest_[v] = greater(greatest_[v], greater(bits_as<Words>(even), bits_as<Words>(odd)));
+        const __m512i distance = bits_as<__m512i>(upper_halves(integers(even), integers(odd)));
+        const __m512i curve =
+            _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low, _mm512_srli_epi16(distance, 1), high);
+        const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest, _mm512_avg_epu16(distance, curve)));
+        store_bytes(weights + v * tile_bytes + pair * tile_row_bytes, pairs);
+        rounded_total_[v] = add_pairs_of_bf16(rounded_total_[v], pairs);
+        if constexpr (exact_sums) {
+          total_[v] += exact_weight(even_x, reference[v], splat(call.exp2_high));
+          total_[v] += exact_weight(odd_x, reference[v], splat(call.exp2_high));
+        }
+      }
+    }
+  }
+
   static Words greater(Words a, Words b) { return a > b ? a : b; }
   // All ones for what is no such integer.
   static Words integers(Floats v) { return bits_as<Words>(_mm512_maskz_cvttps_epu32(0xffff, v)); }
+
+  Floats total_[group_vecs], rounded_total_[group_vecs];
+  Words greatest_[group_vecs];
 };
 
 // The largest of each row's scores. A row with a score that is NaN or infinite has no softmax: its sum becomes NaN, and
