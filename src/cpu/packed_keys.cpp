@@ -33,6 +33,7 @@ void PackedKeys::pack(int64_t part, char* data) const {
 void PackedKeys::share(int64_t index, int64_t count, Block& block) const {
   const Problem& p = *call_.problem;
   const int64_t from = block_.seq_k * index / count, to = block_.seq_k * (index + 1) / count;
+  if (from == to) return;  // without keys there may be no tensor either
   const auto row = [&](const void* data, const attune_strides& strides) {
     const int64_t batch = p.packed() ? 0 : block_.batch * strides.batch;
     const int64_t element = batch + (block_.first_row_k + from) * strides.row + block_.head_kv * strides.head;
