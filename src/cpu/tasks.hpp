@@ -1,5 +1,5 @@
-// How a problem is cut into tasks: blocks of stacked rows, each with the keys its rows see. The cut depends on the
-// problem and the lengths alone, never on the threads, so results do not either.
+// How a problem is cut into tasks: blocks of stacked rows, each with the keys its rows see. How keys are cut
+// depends on the problem and the lengths alone; how rows are cut changes no result.
 #pragma once
 
 #include <cstdint>

@@ -304,24 +304,33 @@ bool weigh_chunk(const Call& call, const Block& block, const RowScratch<T>& scra
   return hidden;
 }
 
+// One KV head of a task that has several.
+inline Block block_of_head(const Block& block, int head) {
+  Block one = block;
+  one.head_kv += head;
+  return one;
+}
+
+// The keys from the first to the last that some row sees; none: an end of 0.
+inline KeyRange keys_seen(const Block& block) {
+  KeyRange all{INT64_MAX, 0};
+  for (int r = 0; r < block.count; ++r) {
+    const KeyRange& range = block.visible[r];
+    if (range.begin >= range.end) continue;
+    all = {smaller_of(all.begin, range.begin), larger_of(all.end, range.end)};
+  }
+  return all;
+}
+
 template <Dtype dtype, typename T, int R>
 void forward_rows_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
   Arena arena(memory);
   RowScratch<T> scratch(p, block.heads, arena);
-  const auto block_of = [&](int h) {
-    Block head = block;
-    head.head_kv += h;
-    return head;
-  };
-  for (int h = 0; h < block.heads; ++h) begin_head<dtype, T, R>(call, block_of(h), scratch, scratch.heads[h]);
-  int64_t begin = INT64_MAX, end = 0;
-  for (int r = 0; r < block.count; ++r) {
-    const KeyRange& range = block.visible[r];
-    if (range.begin >= range.end) continue;
-    begin = smaller_of(begin, range.begin);
-    end = larger_of(end, range.end);
-  }
+  for (int h = 0; h < block.heads; ++h)
+    begin_head<dtype, T, R>(call, block_of_head(block, h), scratch, scratch.heads[h]);
+  const KeyRange seen = keys_seen(block);
+  const int64_t begin = seen.begin, end = seen.end;
 
   const auto k_at = [&](int64_t key) { return element(call.args->k, dtype, key_offset(p, p.k, block, key)); };
   const auto v_at = [&](int64_t key) { return element(call.args->v, dtype, key_offset(p, p.v, block, key)); };
@@ -353,7 +362,7 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
     }
     bool hidden = false;
     for (int h = 0; h < block.heads; ++h)
-      hidden |= weigh_chunk<T, R>(call, block_of(h), scratch, scratch.heads[h], from, next - from);
+      hidden |= weigh_chunk<T, R>(call, block_of_head(block, h), scratch, scratch.heads[h], from, next - from);
     for (int64_t key = from; key < next;) {
       const int64_t after = block_end(key);
       RowsAhead ahead = after < next ? v_ahead(after) : k_ahead(next);
@@ -374,7 +383,7 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
 
   for (int h = 0; h < block.heads; ++h) {
     const HeadRows<T>& head = scratch.heads[h];
-    Block of = block_of(h);
+    Block of = block_of_head(block, h);
     if (of.partial != nullptr) of.partial += h * block.partial_head;
     for (int r = 0; r < block.count; ++r) {
       for (int64_t j = 0; j < p.dim_v; ++j) scratch.out_row[j] = head.out[r * scratch.dim_v + place_of<dtype>(j)];

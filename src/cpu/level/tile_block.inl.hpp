@@ -42,7 +42,7 @@ struct TileScratch {
   char* weights = nullptr;     // of a chunk: steps x parts x 2 tiles
   float* bias = nullptr;       // of a step
   char* last_keys = nullptr;   // the last step of K, where it is not full and the others are read in place
-  float* some_rows = nullptr;  // 16 rows of row_pitch, on their way in or out
+  float* some_rows = nullptr;  // 16 rows of row_pitch, on their way out
 
   TileScratch(const Problem& p, const TileLayout& layout, Arena& arena) {
     for (float*& step : x) step = arena.take<float>(step_keys * group_rows);

@@ -240,6 +240,7 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
 }
 
 void forward_tiles(const Call& call, const Block& block, void* scratch) {
+  if (!on_tiles(*call.problem)) return forward_block(call, block, scratch);
   switch (call.problem->dtype) {
     case Dtype::f16:
       return forward_tiles_as<Dtype::f16, true>(call, block, scratch);
@@ -247,8 +248,7 @@ void forward_tiles(const Call& call, const Block& block, void* scratch) {
       return (call.problem->features & ATTUNE_LSE) != 0 ? forward_tiles_as<Dtype::bf16, true>(call, block, scratch)
                                                         : forward_tiles_as<Dtype::bf16, false>(call, block, scratch);
     case Dtype::f32:
-      return on_tiles(*call.problem) ? forward_tiles_as<Dtype::f32, true>(call, block, scratch)
-                                     : forward_block(call, block, scratch);
+      return forward_tiles_as<Dtype::f32, true>(call, block, scratch);
   }
 }
 

@@ -54,20 +54,9 @@ void forward_tile_rows_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
   Arena arena(memory);
   TileRowScratch<R> scratch(p, block.heads, arena);
-  const auto block_of = [&](int h) {
-    Block head = block;
-    head.head_kv += h;
-    return head;
-  };
-  for (int h = 0; h < block.heads; ++h) begin_tile_head(call, block_of(h), scratch, scratch.heads[h]);
-  int64_t begin = INT64_MAX, end = 0;
-  for (int r = 0; r < block.count; ++r) {
-    const KeyRange& range = block.visible[r];
-    if (range.begin >= range.end) continue;
-    begin = smaller_of(begin, range.begin);
-    end = larger_of(end, range.end);
-  }
-  end = round_up(end, step_keys);
+  for (int h = 0; h < block.heads; ++h) begin_tile_head(call, block_of_head(block, h), scratch, scratch.heads[h]);
+  const KeyRange seen = keys_seen(block);
+  const int64_t begin = seen.begin, end = round_up(seen.end, step_keys);
 
   const int64_t k_pitch = p.k.row * 2, v_pitch = p.v.row * 2, k_head = p.k.head * 2, v_head = p.v.head * 2;
   const auto k_at = [&](int64_t key) { return element(call.args->k, p.dtype, key_offset(p, p.k, block, key)); };
@@ -109,7 +98,7 @@ void forward_tile_rows_as(const Call& call, const Block& block, void* memory) {
         for (int h = 0; h < block.heads; ++h, v += v_head) {
           TileRowHead& head = scratch.heads[h];
           if (key == from) {
-            shape_tile_rows<R>(call, block_of(h), from, next, head.x, scratch.bias);
+            shape_tile_rows<R>(call, block_of_head(block, h), from, next, head.x, scratch.bias);
             raise_largest(call, scratch, head, steps);
           }
           char* const weights = head.weights + (key - from) / step_keys * R * tile_row_bytes;
@@ -123,7 +112,7 @@ void forward_tile_rows_as(const Call& call, const Block& block, void* memory) {
     }
   }
   for (int h = 0; h < block.heads; ++h) {
-    Block of = block_of(h);
+    Block of = block_of_head(block, h);
     if (of.partial != nullptr) of.partial += h * block.partial_head;
     end_tile_head(call, of, scratch, scratch.heads[h]);
   }

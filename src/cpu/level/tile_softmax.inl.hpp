@@ -52,10 +52,8 @@ inline void move_references(const Call& call, const TileLayout& layout, const Gr
   rescale(layout, group, factor);
 }
 
-// Weights of two parts.
-
-// A step's scores to weights; adds them to the sums. False, and nothing added, if scores exceed their references by
-// far; top is then the largest of each row. To look first would take another pass over the scores.
+// A step's scores to weights of two parts; adds them to the sums. False, and nothing added, if scores exceed their
+// references by far; top is then the largest of each row. To look first would take another pass over the scores.
 inline bool split_weights(const Call& call, const Group& group, const float* x, Floats excess, char* weights,
                           Floats (&top)[group_vecs]) {
   const Floats factor = splat(call.exp2_high);
