@@ -24,9 +24,9 @@ constexpr float most_excess = 8;
 struct Group {
   Tile<float> rows;
   char* q = nullptr;
-  uint32_t special_rows = 0;      // not finite
-  // Of the weights that meet values, and so what O is divided by. rows.sums are those of weights before they are rounded
-  // (bf16) and by scores to the last bit (float16), and are for the LSE.
+  uint32_t special_rows = 0;  // not finite
+  // Of the weights that meet values, and so what O is divided by. rows.sums are those of weights before they are
+  // rounded (bf16) and by scores to the last bit (float16), and are for the LSE.
   float* value_sums = nullptr;
   // Of bf16 weights: how scores become distances from the highest weight (set_distances).
   float *origin = nullptr, *bound = nullptr;

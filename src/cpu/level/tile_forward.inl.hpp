@@ -186,8 +186,7 @@ void end_group(const Call& call, const Block& block, const Group& group, float* 
     }
     for (int i = 0; i < width && half * width + i < group.rows.count; ++i) {
       const int lane = half * width + i;
-      finish_row(call, block, group.rows.first + lane, some_rows + i * row_pitch,
-                 totals_of(group, lane));
+      finish_row(call, block, group.rows.first + lane, some_rows + i * row_pitch, totals_of(group, lane));
     }
   }
 }
