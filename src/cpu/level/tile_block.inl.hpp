@@ -24,10 +24,8 @@ constexpr float most_excess = 8;
 struct Group {
   Tile<float> rows;
   char* q = nullptr;
-  uint32_t special_rows = 0;  // not finite
-  // Of the weights that meet values, and so what O is divided by. rows.sums are those of weights before they are
-  // rounded (bf16) and by scores to the last bit (float16), and are for the LSE.
-  float* value_sums = nullptr;
+  uint32_t special_rows = 0;      // not finite
+  float* rounded_sums = nullptr;  // of bf16 weights, beside rows.sums of the weights before rounding
   // Of bf16 weights: how scores become distances from the highest weight (set_distances).
   float *origin = nullptr, *bound = nullptr;
   bool all_begun = false;  // every row has a reference
@@ -41,7 +39,6 @@ struct Group {
 struct TileScratch {
   Group groups[max_groups];
   float* x[2] = {};            // the scores of two steps: 32 keys x 32 rows each
-  float* exact_x[2] = {};      // of float16, to the last bit, for an LSE
   char* weights = nullptr;     // of a chunk: steps x parts x 2 tiles
   float* bias = nullptr;       // of a step
   char* last_keys = nullptr;   // the last step of K, where it is not full and the others are read in place
@@ -49,8 +46,6 @@ struct TileScratch {
 
   TileScratch(const Problem& p, const TileLayout& layout, Arena& arena) {
     for (float*& step : x) step = arena.take<float>(step_keys * group_rows);
-    if (p.dtype == Dtype::f16 && (p.features & ATTUNE_LSE) != 0)
-      for (float*& step : exact_x) step = arena.take<float>(step_keys * group_rows);
     weights = arena.take<char>(layout.chunk_keys / step_keys * layout.parts * 2 * tile_bytes);
     for (Group& group : groups) {
       group.q = arena.take<char>(layout.parts * layout.qk_steps * 2 * tile_bytes);
@@ -58,7 +53,7 @@ struct TileScratch {
       group.special_out = arena.take<float>(layout.v_strips * 2 * tile_side * group_rows);
       group.rows.largest = arena.take<float>(group_rows);
       group.rows.sums = arena.take<float>(group_rows);
-      group.value_sums = arena.take<float>(group_rows);
+      group.rounded_sums = arena.take<float>(group_rows);
       group.origin = arena.take<float>(group_rows);
       group.bound = arena.take<float>(group_rows);
     }
@@ -90,47 +85,40 @@ inline void zero_sums(Tiles& tiles) {
   tiles.zero<3>();
 }
 
-inline void load_left(Tiles& tiles, const LeftOperand& a, int64_t part) {
-  tiles.load<4>(a.at + part * a.part, a.pitch);
-  tiles.load<5>(a.at + part * a.part + a.half, a.pitch);
-}
-inline void load_right(Tiles& tiles, const char* b) {
-  tiles.load<6>(b, tile_row_bytes);
-  tiles.load<7>(b + tile_bytes, tile_row_bytes);
-}
-inline void multiply_loaded(Tiles& tiles) {
-  tiles.multiply_add<0, 4, 6>();
-  tiles.multiply_add<1, 4, 7>();
-  tiles.multiply_add<2, 5, 6>();
-  tiles.multiply_add<3, 5, 7>();
-}
-
-// Adds the product of two by two tiles to tiles 0 to 3. Of two parts, second by second is left out: at most 2^-18 of a
-// product, of either sign.
-template <int Parts>
+// Adds the product of two by two tiles to tiles 0 to 3. Of two parts, low by low is left out unless asked for.
+template <int Parts, bool low_by_low>
 void multiply_step(Tiles& tiles, const LeftOperand& a, const char* b, int64_t b_part) {
-  load_left(tiles, a, Parts - 1);
-  load_right(tiles, b);
-  multiply_loaded(tiles);
+  const auto load_a = [&](int64_t part) {
+    tiles.load<4>(a.at + part * a.part, a.pitch);
+    tiles.load<5>(a.at + part * a.part + a.half, a.pitch);
+  };
+  const auto load_b = [&](int64_t part) {
+    tiles.load<6>(b + part * b_part, tile_row_bytes);
+    tiles.load<7>(b + part * b_part + tile_bytes, tile_row_bytes);
+  };
+  const auto multiply = [&] {
+    tiles.multiply_add<0, 4, 6>();
+    tiles.multiply_add<1, 4, 7>();
+    tiles.multiply_add<2, 5, 6>();
+    tiles.multiply_add<3, 5, 7>();
+  };
   if constexpr (Parts == 2) {
-    load_left(tiles, a, 0);
-    multiply_loaded(tiles);
-    load_right(tiles, b + b_part);
-    multiply_loaded(tiles);
+    load_a(1);
+    if constexpr (low_by_low) {
+      load_b(1);
+      multiply();
+    }
+    load_b(0);
+    multiply();
+    load_a(0);
+    multiply();
+    load_b(1);
+    multiply();
+  } else {
+    load_a(0);
+    load_b(0);
+    multiply();
   }
-}
-inline void multiply_second_parts(Tiles& tiles, const LeftOperand& a, const char* b, int64_t b_part) {
-  load_left(tiles, a, 1);
-  load_right(tiles, b + b_part);
-  multiply_loaded(tiles);
-}
-
-inline void store_scores(Tiles& tiles, float* x) {
-  constexpr int64_t pitch = group_rows * sizeof(float);
-  tiles.store<0>(x, pitch);
-  tiles.store<1>(x + tile_side, pitch);
-  tiles.store<2>(x + tile_side * group_rows, pitch);
-  tiles.store<3>(x + tile_side * group_rows + tile_side, pitch);
 }
 
 // Where the keys [key, key + 32) lie as the left operand, and how far the next channels are.
@@ -152,24 +140,22 @@ inline LeftOperand keys_at(const Call& call, const Block& block, const TileLayou
   return k;
 }
 
-// The first product: x of a group's keys [key, key + 32). exact_x: NULL, or where scores go that leave nothing out.
+// The first product: x of a group's keys [key, key + 32). All of a float16 counts; of a float32 low by low is not worth
+// a product.
 template <Dtype dtype>
 void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
-                 int64_t key, const char* last_keys, float* x, float* exact_x) {
+                 int64_t key, const char* last_keys, float* x) {
+  constexpr int64_t pitch = group_rows * sizeof(float);
   int64_t next;
-  const LeftOperand k = keys_at(call, block, layout, key, last_keys, next);
-  const int64_t q_part = layout.qk_steps * 2 * tile_bytes;
-  const auto for_each_step = [&](const auto& multiply) {
-    LeftOperand a = k;
-    const char* b = group.q;
-    for (int64_t step = 0; step < layout.qk_steps; ++step, a.at += next, b += 2 * tile_bytes) multiply(a, b);
-  };
+  LeftOperand k = keys_at(call, block, layout, key, last_keys, next);
   zero_sums(tiles);
-  for_each_step([&](const LeftOperand& a, const char* b) { multiply_step<parts_of<dtype>>(tiles, a, b, q_part); });
-  store_scores(tiles, x);
-  if (parts_of<dtype> == 1 || exact_x == nullptr) return;
-  for_each_step([&](const LeftOperand& a, const char* b) { multiply_second_parts(tiles, a, b, q_part); });
-  store_scores(tiles, exact_x);
+  const char* q = group.q;
+  for (int64_t step = 0; step < layout.qk_steps; ++step, k.at += next, q += 2 * tile_bytes)
+    multiply_step<parts_of<dtype>, dtype != Dtype::f32>(tiles, k, q, layout.qk_steps * 2 * tile_bytes);
+  tiles.store<0>(x, pitch);
+  tiles.store<1>(x + tile_side, pitch);
+  tiles.store<2>(x + tile_side * group_rows, pitch);
+  tiles.store<3>(x + tile_side * group_rows + tile_side, pitch);
 }
 
 // The same for bf16 with Q in tiles 4 to 7, where hold_q() put it: it has no more than 64 channels then.
@@ -219,7 +205,7 @@ void tile_values(Tiles& tiles, const Block& block, const TileLayout& layout, Gro
     v.part = layout.v_part();
     const char* at = weights;
     for (int64_t key = from; key < to; key += step_keys) {
-      multiply_step<Parts>(tiles, v, at, 2 * tile_bytes);
+      multiply_step<Parts, false>(tiles, v, at, 2 * tile_bytes);
       v.at += layout.step_bytes();
       at += Parts * 2 * tile_bytes;
     }

@@ -83,31 +83,25 @@ void forward_group(Tiles& tiles, const Call& call, const Block& block, const Til
     for (; summed < end; summed += step_keys)
       add_special_values<dtype>(call, block, layout, group, summed, weights_at(summed));
   };
-  const auto x_of = [&](int64_t key) { return scratch.x[key / step_keys % 2]; };
-  const auto exact_x_of = [&](int64_t key) { return scratch.exact_x[key / step_keys % 2]; };
   const auto score = [&](int64_t key, float* x) {
-    if (!can_hold_q(layout))
-      return tile_scores<dtype>(tiles, call, block, layout, group, key, scratch.last_keys, x, exact_x_of(key));
+    if (!can_hold_q(layout)) return tile_scores<dtype>(tiles, call, block, layout, group, key, scratch.last_keys, x);
     if (!holds_q) hold_q(tiles, group);
     holds_q = true;
     scores_of_held_q(tiles, call, block, layout, key, scratch.last_keys, x);
   };
-  const auto finish_scores = [&](int64_t key, float* x) {
+  const auto weigh = [&](int64_t key, float* x) {
     if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
     shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
     hide_unseen(block, group.rows, key, step_keys, x);
-  };
-  const auto weigh = [&](int64_t key, float* x) {
-    finish_scores(key, x);
-    if (float* const exact_x = exact_x_of(key); exact_x != nullptr) finish_scores(key, exact_x);
     const auto add_values_before = [&] {
       if (summed < key) add_values(key);
     };
     if constexpr (Parts == 1)
       weigh_in_bf16<exact_sums>(call, layout, group, x, weights_at(key), add_values_before);
     else
-      weigh_in_parts(call, layout, group, x, exact_x_of(key), weights_at(key), add_values_before);
+      weigh_in_parts(call, layout, group, x, weights_at(key), add_values_before);
   };
+  const auto x_of = [&](int64_t key) { return scratch.x[key / step_keys % 2]; };
   score(from, x_of(from));
   for (int64_t key = from; key < to; key += step_keys) {
     if (key + step_keys < to) score(key + step_keys, x_of(key + step_keys));
@@ -124,8 +118,9 @@ inline Floats sums_of_column(const Group& group, int64_t column, int half) {
   return group.has_special_out ? sums + load(group.special_out + at) : sums;
 }
 
-inline RowTotals totals_of(const Group& group, int lane) {
-  return {group.rows.largest[lane], group.value_sums[lane], group.rows.sums[lane]};
+inline RowTotals totals_of(const Group& group, bool rounded, int lane) {
+  const double total = group.rows.sums[lane];
+  return {group.rows.largest[lane], rounded ? group.rounded_sums[lane] : total, total};
 }
 
 // Two vectors of elements, pairwise.
@@ -142,10 +137,11 @@ Words pairs_from_floats(Floats even, Floats odd) {
 template <Dtype dtype>
 void write_group(const Call& call, const Block& block, const Group& group) {
   const Problem& p = *call.problem;
+  const float* const sums = dtype == Dtype::bf16 ? group.rounded_sums : group.rows.sums;
   const bool plain = (p.features & (ATTUNE_SINK | ATTUNE_LSE)) == 0;  // then the sums are all there is to a row
   for (int half = 0; half < group_vecs; ++half) {
     char* to[tile_side] = {};
-    const Floats total = load(group.value_sums + half * width);
+    const Floats total = load(sums + half * width);
     alignas(vector_bytes) float weights[tile_side];
     store(weights, total == 0.0f ? Floats{} : 1.0f / total);
     for (int i = 0; i < tile_side && half * width + i < group.rows.count; ++i) {
@@ -153,7 +149,7 @@ void write_group(const Call& call, const Block& block, const Group& group) {
       const StackedRow at = stacked_row(call, block, group.rows.first + lane);
       to[i] = static_cast<char*>(call.args->o) + q_offset(p, p.o, block, at) * size_of<dtype>;
       if (!plain)
-        weights[i] = static_cast<float>(end_weights(call, block, at, totals_of(group, lane)));
+        weights[i] = static_cast<float>(end_weights(call, block, at, totals_of(group, dtype == Dtype::bf16, lane)));
       else if (at.row >= block.seq_q)
         weights[i] = 0;
     }
@@ -186,7 +182,8 @@ void end_group(const Call& call, const Block& block, const Group& group, float* 
     }
     for (int i = 0; i < width && half * width + i < group.rows.count; ++i) {
       const int lane = half * width + i;
-      finish_row(call, block, group.rows.first + lane, some_rows + i * row_pitch, totals_of(group, lane));
+      finish_row(call, block, group.rows.first + lane, some_rows + i * row_pitch,
+                 totals_of(group, dtype == Dtype::bf16, lane));
     }
   }
 }
@@ -213,7 +210,7 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
     Group& group = scratch.groups[groups];
     const int count = static_cast<int>(smaller_of(group_rows, block.count - first));
     begin_rows(block, first, count, group_vecs, group.rows);
-    set_to_zero(group.value_sums, group_rows);
+    set_to_zero(group.rounded_sums, group_rows);
     group.has_q = group.has_out = group.has_special_out = group.all_begun = false;
     begin = smaller_of(begin, group.rows.begin);
     end = larger_of(end, group.rows.end);

@@ -6,13 +6,12 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// The two bf16 parts of each lane, in the upper halves: the first is the nearest, so that second parts have either sign
-// and what is left out with their products averages out. A float16 has 11 significant bits, and its second part is
-// exact; that of a float32 is rounded. What is not finite has no second part, and what becomes of it does not matter:
-// scores with it are computed anew.
+// The two bf16 parts of each lane, in the upper halves. A float16 has 11 significant bits: what is cut off after the
+// first 8 is the second part, exactly. A float32 is rounded, twice. What is not finite has no second part, and what
+// becomes of it does not matter: scores with it are computed anew.
 template <Dtype dtype>
 void split(Floats v, Words (&to)[2]) {
-  to[0] = dtype == Dtype::f16 ? bits_as<Words>(v) + 0x8000u : rounded_to_bf16(v);
+  to[0] = dtype == Dtype::f16 ? bits_as<Words>(v) : rounded_to_bf16(v);
   const Words rest = bits_as<Words>(v - bits_as<Floats>(to[0] & 0xffff0000u));
   to[1] = dtype == Dtype::f16 ? rest : rest + 0x8000u;
 }

@@ -34,7 +34,7 @@ inline void rescale(const TileLayout& layout, const Group& group, const Floats (
     }
   };
   times_factor(group.rows.sums, group_rows);
-  times_factor(group.value_sums, group_rows);
+  times_factor(group.rounded_sums, group_rows);
   if (group.has_out) times_factor(group.rows.out, layout.v_strips * 2 * tile_side * group_rows);
   if (group.has_special_out) times_factor(group.special_out, layout.v_strips * 2 * tile_side * group_rows);
 }
@@ -52,17 +52,16 @@ inline void move_references(const Call& call, const TileLayout& layout, const Gr
   rescale(layout, group, factor);
 }
 
-// A step's scores to weights of two parts; adds them to the sums. exact_x: NULL, or the scores of the LSE's sum. False,
-// and nothing added, if scores exceed their references by far; top is then the largest of each row. To look first would
-// take another pass over the scores.
-inline bool split_weights(const Call& call, const Group& group, const float* x, const float* exact_x, Floats excess,
-                          char* weights, Floats (&top)[group_vecs]) {
+// A step's scores to weights of two parts; adds them to the sums. False, and nothing added, if scores exceed their
+// references by far; top is then the largest of each row. To look first would take another pass over the scores.
+inline bool split_weights(const Call& call, const Group& group, const float* x, Floats excess, char* weights,
+                          Floats (&top)[group_vecs]) {
   const Floats factor = splat(call.exp2_high);
   Floats reference[group_vecs], total[group_vecs];
   for (int v = 0; v < group_vecs; ++v) {
     top[v] = load(group.rows.largest + v * width);
     reference[v] = reference_of(top[v]);
-    total[v] = load(group.value_sums + v * width);
+    total[v] = load(group.rows.sums + v * width);
   }
   for (int64_t pair = 0; pair < step_keys / 2; ++pair) {
     char* const to = weights + pair * tile_row_bytes;
@@ -84,29 +83,21 @@ inline bool split_weights(const Call& call, const Group& group, const float* x, 
   Ints exceeds{};
   for (int v = 0; v < group_vecs; ++v) exceeds |= top[v] > load(group.rows.largest + v * width) + excess;
   if (any(exceeds)) return false;
-  for (int v = 0; v < group_vecs; ++v) {
-    store(group.value_sums + v * width, total[v]);
-    if (exact_x != nullptr) {
-      total[v] = load(group.rows.sums + v * width);
-      for (int64_t key = 0; key < step_keys; ++key)
-        total[v] += exact_weight(load(exact_x + key * group_rows + v * width), reference[v], factor);
-    }
-    store(group.rows.sums + v * width, total[v]);
-  }
+  for (int v = 0; v < group_vecs; ++v) store(group.rows.sums + v * width, total[v]);
   return true;
 }
 
 inline void weigh_in_parts(const Call& call, const TileLayout& layout, const Group& group, const float* x,
-                           const float* exact_x, char* weights, const auto& add_values) {
+                           char* weights, const auto& add_values) {
   const Floats excess = splat(call.exp2_high > most_excess / __FLT_MAX__ ? most_excess / call.exp2_high : __FLT_MAX__);
   Floats top[group_vecs];
-  if (split_weights(call, group, x, exact_x, excess, weights, top)) [[likely]]
+  if (split_weights(call, group, x, excess, weights, top)) [[likely]]
     return;
   add_values();
   Ints moves[group_vecs];
   for (int v = 0; v < group_vecs; ++v) moves[v] = top[v] > load(group.rows.largest + v * width) + excess;
   move_references(call, layout, group, top, moves);
-  split_weights(call, group, x, exact_x, excess, weights, top);
+  split_weights(call, group, x, excess, weights, top);
 }
 
 // Weights of bf16, in 16-bit arithmetic and 32 at a time. A weight is 2^-distance times the highest that is allowed.
@@ -176,7 +167,7 @@ class StepWeights {
   void add_to(const Group& group) const {
     for (int v = 0; v < group_vecs; ++v) {
       if constexpr (exact_sums) store(group.rows.sums + v * width, total_[v]);
-      store(group.value_sums + v * width, value_total_[v]);
+      store(group.rounded_sums + v * width, rounded_total_[v]);
     }
   }
 
@@ -193,7 +184,7 @@ class StepWeights {
       bound[v] = load(group.bound + v * width);
       reference[v] = reference_of(load(group.rows.largest + v * width));
       total_[v] = load(group.rows.sums + v * width);
-      value_total_[v] = load(group.value_sums + v * width);
+      rounded_total_[v] = load(group.rounded_sums + v * width);
       greatest_[v] = Words{};
     }
     const auto distance_of = [&](Floats score, int v) {
@@ -211,7 +202,7 @@ class StepWeights {
             _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low, _mm512_srli_epi16(distance, 1), high);
         const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest, _mm512_avg_epu16(distance, curve)));
         store_bytes(weights + v * tile_bytes + pair * tile_row_bytes, pairs);
-        value_total_[v] = add_pairs_of_bf16(value_total_[v], pairs);
+        rounded_total_[v] = add_pairs_of_bf16(rounded_total_[v], pairs);
         if constexpr (exact_sums) {
           total_[v] += exact_weight(even_x, reference[v], splat(call.exp2_high));
           total_[v] += exact_weight(odd_x, reference[v], splat(call.exp2_high));
@@ -224,7 +215,7 @@ class StepWeights {
   // All ones for what is no such integer.
   static Words integers(Floats v) { return bits_as<Words>(_mm512_maskz_cvttps_epu32(0xffff, v)); }
 
-  Floats total_[group_vecs], value_total_[group_vecs];
+  Floats total_[group_vecs], rounded_total_[group_vecs];
   Words greatest_[group_vecs];
 };
 
@@ -241,7 +232,7 @@ inline void find_tops(const Group& group, const float* x, Floats (&top)[group_ve
     }
     if (!any(undefined)) continue;
     top[v] = undefined ? splat(-float_infinity) : top[v];
-    float* const sums = group.value_sums + v * width;
+    float* const sums = group.rounded_sums + v * width;
     store(sums, undefined ? splat(__builtin_nanf("")) : load(sums));
   }
 }
