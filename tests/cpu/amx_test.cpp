@@ -99,7 +99,7 @@ TEST_P(AmxEmulated, RandomProblemsPassTheAccuracyGate) {
   const char* const given = std::getenv("ATTUNE_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
   std::cout << "seed " << seed << "\n";
-  for (uint64_t i = 0; i < (test::small_budget() ? 50 : 1000); ++i) check(lab::random_case(seed + i));
+  for (uint64_t i = 0; i < (test::small_budget() ? 50 : 2000); ++i) check(lab::random_case(seed + i));
   std::cout << worst.text() << "\n";
 }
 
