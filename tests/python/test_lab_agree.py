@@ -69,6 +69,17 @@ def test_ratios_are_formed_inside_rounds(record, tmp_path):
     assert (row["speed"], row["interval"], row["apart"]) == (0.5, [0.5, 0.5], 0)
 
 
+def test_cycles_leave_the_clocks_out(record, tmp_path):
+    path = tmp_path / "a"
+    contenders = [
+        {"name": "cudnn", "seconds": [[1e-3]] * 9, "clock_hz": [[1.5e9]] * 9},
+        {"name": "flash", "seconds": [[1.875e-3]] * 9, "clock_hz": [[1.6e9]] * 9},
+    ]
+    path.write_text(json.dumps({"problem": FULL, "result": {"measurement": {"contenders": contenders}}}))
+    assert "farthest apart by +6.7 %" in agree("--recorded", record, path).stdout
+    assert "farthest apart by +0.0 %" in agree("--recorded", record, path, "--cycles").stdout
+
+
 def test_the_interval_is_that_of_the_median(record, tmp_path):
     """Of 21 rounds the 6th and the 16th."""
     path = lines(tmp_path / "a", {FULL: [0.40 + i / 100 for i in range(21)]})

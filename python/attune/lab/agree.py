@@ -36,6 +36,10 @@ def parser() -> argparse.ArgumentParser:
         "--above", type=float, default=100e-6, metavar="SECONDS",
         help="leave out problems that take cuDNN less (default: %(default)s)",
     )  # fmt: skip
+    p.add_argument(
+        "--cycles", action="store_true",
+        help="compare clock cycles instead of times: what is left if all contenders had had one clock",
+    )  # fmt: skip
     p.add_argument("--json", action="store_true", help="print one object per problem instead of the table")
     return p
 
@@ -70,15 +74,25 @@ def _key(text: str) -> tuple:
     return (p.batch, p.heads_q, p.seq_q, p.dim_qk, bool(p.causal), p.dtype)
 
 
-def speeds_of(line: dict, peer: str, above: float) -> list[float]:
+def speeds_of(line: dict, peer: str, above: float, cycles: bool) -> list[float]:
     """The peer's speed over cuDNN's in each round; nothing where one of them is missing or cuDNN takes less."""
     result = line.get("result")
     if not result:
         return []
-    rounds = {c["name"]: [statistics.median(r) for r in c["seconds"]] for c in result["measurement"]["contenders"]}
-    if peer not in rounds or "cudnn" not in rounds or statistics.median(rounds["cudnn"]) < above:
+    contenders = {c["name"]: c for c in result["measurement"]["contenders"]}
+    if peer not in contenders or "cudnn" not in contenders:
         return []
-    return [cudnn / other for cudnn, other in zip(rounds["cudnn"], rounds[peer], strict=True)]
+
+    def rounds_of(name: str, field: str) -> list[float]:
+        return [statistics.median(samples) for samples in contenders[name][field]]
+
+    cudnn, other = rounds_of("cudnn", "seconds"), rounds_of(peer, "seconds")
+    if statistics.median(cudnn) < above:
+        return []
+    if cycles:
+        cudnn = [seconds * clock for seconds, clock in zip(cudnn, rounds_of("cudnn", "clock_hz"), strict=True)]
+        other = [seconds * clock for seconds, clock in zip(other, rounds_of(peer, "clock_hz"), strict=True)]
+    return [a / b for a, b in zip(cudnn, other, strict=True)]
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -128,7 +142,7 @@ def run(options) -> int:
         alone = {}
         for line in _objects(path):
             try:
-                speeds = speeds_of(line, options.peer, options.above) if "problem" in line else []
+                speeds = speeds_of(line, options.peer, options.above, options.cycles) if "problem" in line else []
             except (KeyError, TypeError, ValueError) as error:
                 raise BadInput(f"{path}: not a measured problem: {json.dumps(line)[:100]}") from error
             if speeds:
