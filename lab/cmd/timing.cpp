@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "cpu/amx_absence.hpp"
+#include "cpu/isa.hpp"
 #include "lab/check/cuda_backend.hpp"
 #include "lab/measure/callee.hpp"
 #include "lab/measure/ceilings.hpp"
@@ -165,8 +166,9 @@ TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entr
   }
   std::vector<std::vector<std::string>> ceilings(entrants.size());
   std::vector<AddedProbe> probes;
+  const PairUnits units = gpu_ ? PairUnits{} : PairUnits{cpu::amx_absence().empty(), cpu::pair_level() != nullptr};
   for (size_t i = 0; i < entrants.size() && !gpu_; ++i) {
-    ceilings[i] = cpu_ceilings_of(parsed, timed[i].kernel, cpu::amx_absence().empty());
+    ceilings[i] = cpu_ceilings_of(parsed, timed[i].kernel, units);
     for (const std::string& ceiling : ceilings[i]) {
       const std::string name = fmt::format("{} by {}", ceiling, counted(timed[i].threads, "thread"));
       if (std::ranges::find(probes, name, &AddedProbe::contender) != probes.end()) continue;

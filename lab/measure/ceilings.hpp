@@ -16,7 +16,7 @@
 namespace attune::lab {
 
 struct Ceiling {
-  std::string name;  // "matmul", "read", "read_l2", "exp2", "launch"; "fma", "amx", "read"
+  std::string name;  // "matmul", "read", "read_l2", "exp2", "launch"; "fma", "pairs", "amx", "read"
   std::string about;
   std::string unit;
   double value = 0;

@@ -22,6 +22,7 @@ constexpr int64_t fma_rounds = (1 << 16) / parts_per_thread, amx_rounds = (1 << 
 constexpr int64_t read_floats = int64_t{256} << 18;  // 256 MiB
 
 constexpr CeilingName fma{"fma", "float32 multiply-adds in registers", "GFLOP/s"};
+constexpr CeilingName pairs{"pairs", "products of bf16 pairs in registers", "GFLOP/s"};
 constexpr CeilingName amx{"amx", "products of bf16 tiles", "GFLOP/s"};
 constexpr CeilingName read{"read", "memory, 256 MiB", "GB/s"};
 
@@ -54,6 +55,15 @@ CpuProbe fma_probe(std::string name, cpu::Threads& threads) {
                   [multiply_add](int64_t) { multiply_add(fma_rounds); });
 }
 
+constexpr const char* no_pairs = "no level that multiplies pairs of bf16 in vectors can be used here";
+
+CpuProbe pairs_probe(std::string name, cpu::Threads& threads) {
+  const cpu::Level* const level = cpu::pair_level();
+  if (level == nullptr) fail(ATTUNE_UNSUPPORTED, "probe of pairs: {}", no_pairs);
+  return probe_of(pairs, std::move(name), threads, level->multiply_pairs(fma_rounds),
+                  [multiply = level->multiply_pairs](int64_t) { multiply(fma_rounds); });
+}
+
 CpuProbe amx_probe(std::string name, cpu::Threads& threads) {
   if (const std::string& why = cpu::amx_absence(); !why.empty()) fail(ATTUNE_UNSUPPORTED, "probe of amx: {}", why);
   return probe_of(amx, std::move(name), threads, multiply_amx_tiles(amx_rounds),
@@ -73,12 +83,14 @@ CpuProbe read_probe(std::string name, cpu::Threads& threads) {
 
 CpuProbe cpu_probe(std::string_view ceiling, cpu::Threads& threads, std::string name) {
   if (ceiling == fma.name) return fma_probe(std::move(name), threads);
+  if (ceiling == pairs.name) return pairs_probe(std::move(name), threads);
   if (ceiling == amx.name) return amx_probe(std::move(name), threads);
   if (ceiling == read.name) return read_probe(std::move(name), threads);
-  fail(ATTUNE_INVALID_ARGUMENT, "a CPU has no ceiling '{}'; fma, amx and read are known", ceiling);
+  fail(ATTUNE_INVALID_ARGUMENT, "a CPU has no ceiling '{}'; fma, pairs, amx and read are known", ceiling);
 }
 
 Ceiling cpu_ceiling(cpu::Threads& threads, std::string_view name) {
+  if (name == pairs.name && cpu::pair_level() == nullptr) return absent(pairs, no_pairs);
   if (name == amx.name && !cpu::amx_absence().empty()) return absent(amx, cpu::amx_absence());
   CpuProbe probe = cpu_probe(name, threads, std::string(name));
   return fastest_of(probe.ceiling, std::move(probe.contender),
@@ -87,7 +99,7 @@ Ceiling cpu_ceiling(cpu::Threads& threads, std::string_view name) {
 
 std::vector<Ceiling> cpu_ceilings(cpu::Threads& threads, const CeilingProgress& say) {
   std::vector<Ceiling> ceilings;
-  for (const char* name : {fma.name, amx.name, read.name}) {
+  for (const char* name : {fma.name, pairs.name, amx.name, read.name}) {
     say(name);
     ceilings.push_back(cpu_ceiling(threads, name));
   }

@@ -13,6 +13,8 @@ namespace {
 // Stacked query rows up to which K and V may come from memory more slowly than they are used. Beyond, a problem whose
 // bytes would take longer than its operations is a short one, and lies in a cache.
 constexpr int64_t few_rows = 32;
+// Those that all levels but the tile unit's compute in float32 (docs/cpu.md).
+constexpr int64_t rows_in_float32 = 16;
 
 // A GPU's tables know this one alone, and do not name it.
 constexpr std::string_view gpu_ceiling = "matmul";
@@ -21,11 +23,14 @@ double per_second(double value, std::string_view unit) { return value * (unit.st
 
 }  // namespace
 
-std::vector<std::string> cpu_ceilings_of(const Problem& problem, std::string_view kernel, bool machine_has_tiles) {
+std::vector<std::string> cpu_ceilings_of(const Problem& problem, std::string_view kernel, PairUnits machine) {
+  const int64_t rows = problem.group() * problem.seq_q;
   const bool tiles_can = problem.dtype != Dtype::f32 || problem.has(ATTUNE_F32_HIGH);
-  const bool on_tiles = tiles_can && (kernel == "cpu/amx" || (kernel.empty() && machine_has_tiles));
-  std::vector<std::string> ceilings{on_tiles ? "amx" : "fma"};
-  if (problem.group() * problem.seq_q <= few_rows) ceilings.emplace_back("read");
+  const bool on_tiles = tiles_can && (kernel == "cpu/amx" || (kernel.empty() && machine.tiles));
+  const bool pairs_can = problem.dtype == Dtype::bf16 && rows > rows_in_float32;
+  const bool in_pairs = pairs_can && (kernel == "cpu/avx512bf16" || (kernel.empty() && machine.vectors));
+  std::vector<std::string> ceilings{on_tiles ? "amx" : in_pairs ? "pairs" : "fma"};
+  if (rows <= few_rows) ceilings.emplace_back("read");
   return ceilings;
 }
 

@@ -15,9 +15,14 @@
 
 namespace attune::lab {
 
+// What a CPU multiplies pairs of bf16 by, besides float32.
+struct PairUnits {
+  bool tiles = false, vectors = false;
+};
+
 // The ceilings of a CPU that may bound a kernel at the problem: of computing, and for few rows of reading. `kernel`:
 // its name; "": somebody else's code, which may use all the machine has.
-std::vector<std::string> cpu_ceilings_of(const Problem& problem, std::string_view kernel, bool machine_has_tiles);
+std::vector<std::string> cpu_ceilings_of(const Problem& problem, std::string_view kernel, PairUnits machine);
 
 // What the problem asks of a ceiling: useful operations, or for `read` the bytes that must be touched.
 double work_for(const Problem& problem, std::string_view ceiling);

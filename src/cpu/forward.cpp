@@ -20,6 +20,11 @@ struct Avx512 final : LevelKernel {
 };
 const Registration<Avx512> avx512_registration;
 
+struct Avx512Bf16 final : LevelKernel {
+  Avx512Bf16() : LevelKernel(avx512bf16_level, 3.5) {}
+};
+const Registration<Avx512Bf16> avx512bf16_registration;
+
 struct Amx final : LevelKernel {
   Amx() : LevelKernel(amx_level, 12) {}
 };

@@ -27,6 +27,9 @@ std::string absence_of(const Level& level) {
   if (&level == &avx512_level)
     has = absence_of(avx2_level).empty() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (&level == &avx512bf16_level)
+    has = absence_of(avx512_level).empty() && __builtin_cpu_supports("avx512bf16") &&
+          __builtin_cpu_supports("avx512vbmi");
   if (&level == &amx_level) {
     const std::string absence = absence_of(avx512_level);
     return absence.empty() ? amx_absence() : absence;
@@ -54,9 +57,7 @@ const std::vector<const Level*>& levels() {
   static const std::vector<const Level*> all = {
       &portable_level,
 #if defined(__x86_64__)
-      &avx2_level,
-      &avx512_level,
-      &amx_level,
+      &avx2_level,     &avx512_level, &avx512bf16_level, &amx_level,
 #endif
   };
   return all;
@@ -76,6 +77,13 @@ const Level& best_level() {
   for (size_t i = all.size(); i-- > 1;)
     if (refusal(*all[i]).empty()) return *all[i];
   return portable_level;
+}
+
+const Level* pair_level() {
+#if defined(__x86_64__)
+  if (refusal(avx512bf16_level).empty()) return &avx512bf16_level;
+#endif
+  return nullptr;
 }
 
 }  // namespace attune::cpu

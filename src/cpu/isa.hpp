@@ -12,10 +12,13 @@ namespace attune::cpu {
 const std::vector<const Level*>& levels();
 
 // Why a level cannot be used here, as a clause, or "": the machine lacks it, or ATTUNE_CPU_ISA (portable, avx2, avx512,
-// amx) names a lower one. Asking this of AMX asks the system for its use.
+// avx512bf16, amx) names a lower one. Asking this of AMX asks the system for its use.
 std::string refusal(const Level& level);
 
 // The best level without a refusal.
 const Level& best_level();
+
+// The level that multiplies pairs of bf16 in vectors, or NULL where it cannot be used.
+const Level* pair_level();
 
 }  // namespace attune::cpu

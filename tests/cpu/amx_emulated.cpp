@@ -3,7 +3,7 @@
 #if defined(__x86_64__)
 #define ATTUNE_LEVEL amx_emulated
 #define ATTUNE_EMULATED_TILES
-#include "cpu/level/tile_forward.inl.hpp"
+#include "cpu/level/tile_level.inl.hpp"
 
 namespace attune::cpu {
 extern const Level amx_emulated_level;

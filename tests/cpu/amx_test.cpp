@@ -1,5 +1,6 @@
-// The AMX level: by emulation what its instructions would compute, on every machine with AVX-512; and how it is
-// reached. The kernel registered here takes part in every test of CPU kernels of this program.
+// The levels that compute in pairs of bf16. AMX: by emulation what its instructions would compute, on every machine
+// with AVX-512; and how it is reached. The kernel registered here takes part in every test of CPU kernels of this
+// program.
 #if defined(__x86_64__)
 #include <gtest/gtest.h>
 
@@ -42,13 +43,19 @@ class Emulated final : public LevelKernel {
 };
 const Registration<Emulated> registration;
 
-class AmxEmulated : public test::CpuKernel {};
-INSTANTIATE_TEST_SUITE_P(Kernels, AmxEmulated, testing::Values(std::string(emulated)), test::name_of_kernel);
+TEST(AmxEmulated, OneProductOfTilesIsRight) {
+  if (!cpu::refusal(avx512_level).empty() || !__builtin_cpu_supports("avx512bf16"))
+    GTEST_SKIP() << "this CPU cannot emulate tiles";
+  EXPECT_TRUE(amx_emulated_level.works());
+}
 
-TEST_P(AmxEmulated, OneProductOfTilesIsRight) { EXPECT_TRUE(amx_emulated_level.works()); }
+// The levels that compute in pairs of bf16: in tiles, and in vectors.
+class PairsOfBf16 : public test::CpuKernel {};
+INSTANTIATE_TEST_SUITE_P(Kernels, PairsOfBf16, testing::Values(std::string(emulated), std::string("cpu/avx512bf16")),
+                         test::name_of_kernel);
 
 // The gate of docs/accuracy.md, for inputs of every kind.
-TEST_P(AmxEmulated, PassesTheAccuracyGate) {
+TEST_P(PairsOfBf16, PassesTheAccuracyGate) {
   attune_options options{};
   Threads threads(options);
   const auto executor = lab::make_cpu_executor();
@@ -66,7 +73,7 @@ TEST_P(AmxEmulated, PassesTheAccuracyGate) {
       if (takes_tiles_on_request && i % 2 != 0 && input != lab::InputKind::normal) continue;
       lab::Case c;
       c.problem = problem;
-      c.kernel = emulated;
+      c.kernel = GetParam();
       c.input = input;
       const lab::Outcome outcome = checker.check(c);
       EXPECT_TRUE(outcome.ok() || !outcome.unsupported.empty())
@@ -77,7 +84,7 @@ TEST_P(AmxEmulated, PassesTheAccuracyGate) {
 
 // As tests/lab does it with the kernels of this machine: a new seed each run, printed; ATTUNE_SEED repeats one. And a
 // case that failed when scores of float16 were three products of their parts instead of four.
-TEST_P(AmxEmulated, RandomProblemsPassTheAccuracyGate) {
+TEST_P(PairsOfBf16, RandomProblemsPassTheAccuracyGate) {
   attune_options options{};
   Threads threads(options);
   const auto executor = lab::make_cpu_executor();
@@ -85,7 +92,7 @@ TEST_P(AmxEmulated, RandomProblemsPassTheAccuracyGate) {
   lab::Checker checker(*executor, *reference, threads);
   lab::Worst worst;
   const auto check = [&](lab::Case c) {
-    c.kernel = emulated;
+    c.kernel = GetParam();
     const lab::Outcome outcome = checker.check(c);
     if (!outcome.unsupported.empty()) return;
     worst.look_at(outcome);
@@ -104,7 +111,7 @@ TEST_P(AmxEmulated, RandomProblemsPassTheAccuracyGate) {
 }
 
 // Longer than a chunk and too many heads for keys to be split, and a reference that must move again and again.
-TEST_P(AmxEmulated, ManyChunks) {
+TEST_P(PairsOfBf16, ManyChunks) {
   std::vector<const char*> problems = {"fwd b1 h1/1 q600 k600 d64 bf16 causal-tl", "fwd b8 h8/8 q40 k1100 d32 bf16",
                                        "fwd b8 h16/8 q20 k1300 d40/24 f16 causal-br",
                                        "fwd b16 h4/4 q20 k2050 d32 bf16 w600,0", "fwd b16 h4/4 q20 k700 d320/32 f16"};
@@ -124,14 +131,14 @@ TEST_P(AmxEmulated, ManyChunks) {
         store_element(call.k.data(), dtype, offset + i, value * static_cast<float>(at[1]) / 100);
       }
     });
-    ASSERT_EQ(test::ForcedContext(emulated).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
+    ASSERT_EQ(test::ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
     test::expect_reference(call, text);
   }
 }
 
 // float16 infinities have no two parts: -inf must hide its key on the tile path too, +inf must give NaN, and a row of Q
 // with one must not touch the others.
-TEST_P(AmxEmulated, InfiniteKeysAndQueries) {
+TEST_P(PairsOfBf16, InfiniteKeysAndQueries) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const char* text : {"fwd b1 h1/1 q40 k70 d40 f16", "fwd b1 h1/1 q40 k70 d64 bf16"}) {
     attune_forward_desc desc = desc_from(parse_problem(text));
@@ -143,7 +150,7 @@ TEST_P(AmxEmulated, InfiniteKeysAndQueries) {
     call.q.for_each([&](const auto&, int64_t offset) {
       for (int64_t i = 0; i < desc.dim_qk; ++i) store_element(call.q.data(), dtype, offset + i, 1.0f);
     });
-    const test::ForcedContext context(emulated);
+    const test::ForcedContext context(GetParam());
     store_element(call.k.data(), dtype, 11 * desc.k.row + 3, -infinity);
     ASSERT_EQ(context.forward(desc, call.args()), ATTUNE_OK) << attune_last_error();
     test::expect_reference(call, text);
@@ -162,14 +169,14 @@ TEST_P(AmxEmulated, InfiniteKeysAndQueries) {
   }
 }
 
-TEST_P(AmxEmulated, RowsDoNotDependOnTheirNeighbours) {
+TEST_P(PairsOfBf16, RowsDoNotDependOnTheirNeighbours) {
   for (const char* dtype : {"bf16", "f16"}) {
     attune_forward_desc desc =
         desc_from(parse_problem(std::string("fwd b1 h1/1 q200 k700 d64 causal-br w130,-1 ") + dtype));
     test::ForwardCall whole(desc);
     test::Numbers numbers(8);
     whole.fill_values(numbers);
-    const test::ForcedContext context(emulated);
+    const test::ForcedContext context(GetParam());
     ASSERT_EQ(context.forward(desc, whole.args()), ATTUNE_OK) << attune_last_error();
     // The last 77 rows alone are the same rows of a bottom-right problem.
     attune_forward_desc part = desc;

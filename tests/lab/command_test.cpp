@@ -262,7 +262,7 @@ TEST(Command, DoctorMeasuresCeilingsAndSaysWhetherTheMachineIsFit) {
   const auto lines = objects(outcome);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].at("backend"), "cpu");
-  EXPECT_EQ(lines[0].at("ceilings").size(), 3u);
+  EXPECT_EQ(lines[0].at("ceilings").size(), 4u);
   for (const json& ceiling : lines[0].at("ceilings"))
     EXPECT_TRUE(ceiling.contains("absence") || ceiling.at("value") > 0) << ceiling;
   bool fit = true;

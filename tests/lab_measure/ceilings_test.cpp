@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "cpu/amx_absence.hpp"
+#include "cpu/isa.hpp"
 #include "tests/jit/toy.hpp"
 #include "tests/support/gpu.hpp"
 
@@ -37,12 +38,17 @@ TEST(Ceilings, OfThisCpuArePlausible) {
   cpu::Threads threads(options);
   std::vector<std::string> said;
   const auto ceilings = cpu_ceilings(threads, [&](std::string_view name) { said.emplace_back(name); });
-  EXPECT_THAT(said, testing::ElementsAre("fma", "amx", "read"));
+  EXPECT_THAT(said, testing::ElementsAre("fma", "pairs", "amx", "read"));
   // One core does more than a billion multiply-adds and less than ten thousand times that.
   EXPECT_GT(named(ceilings, "fma").value, 1);
   EXPECT_LT(named(ceilings, "fma").value, 1e4);
   EXPECT_GT(named(ceilings, "read").value, 0.1);
   EXPECT_LT(named(ceilings, "read").value, 1e3);
+  const Ceiling& pairs = named(ceilings, "pairs");
+  EXPECT_EQ(pairs.absence.empty(), cpu::pair_level() != nullptr);
+  if (pairs.absence.empty()) {
+    EXPECT_GT(pairs.value, 0.8 * named(ceilings, "fma").value) << "half as often, twice as much";
+  }
   const Ceiling& amx = named(ceilings, "amx");
   EXPECT_EQ(amx.absence, cpu::amx_absence());
   if (amx.absence.empty()) {
@@ -65,11 +71,14 @@ TEST(Ceilings, AProbeOfMoreThreadsDoesMoreWork) {
   EXPECT_DOUBLE_EQ(work("fma", 3), 3 * work("fma", 1));
   EXPECT_NEAR(work("read", 3), 256.0 * (1 << 20), 64);
   EXPECT_DOUBLE_EQ(work("read", 1), 256.0 * (1 << 20));
+  if (cpu::pair_level() != nullptr) {
+    EXPECT_DOUBLE_EQ(work("pairs", 2), 2 * work("pairs", 1));
+  }
   if (cpu::amx_absence().empty())
     EXPECT_DOUBLE_EQ(work("amx", 2), 2 * work("amx", 1));
   else
     EXPECT_THAT([&] { work("amx", 1); }, testing::ThrowsMessage<Error>(testing::HasSubstr(cpu::amx_absence())));
-  EXPECT_THAT([&] { work("exp2", 1); }, testing::ThrowsMessage<Error>(testing::HasSubstr("fma, amx and read")));
+  EXPECT_THAT([&] { work("exp2", 1); }, testing::ThrowsMessage<Error>(testing::HasSubstr("fma, pairs, amx and read")));
 }
 
 TEST(Ceilings, OfThisGpuArePlausible) {

@@ -21,8 +21,9 @@ constexpr const char* long_rows_f32 = "fwd b1 h8/8 q1024 k1024 d128 f32";
 constexpr const char* decoding = "fwd b16 h32/8 q1 k4096 d128 bf16 nolse";  // 1.1 GFLOP, 268 MB
 constexpr CeilingName tiles{"amx", "made up", "GFLOP/s"}, memory{"read", "made up", "GB/s"};
 
-std::vector<std::string> ceilings(const char* problem, std::string_view kernel, bool tiles_here = true) {
-  return cpu_ceilings_of(parse_problem(problem), kernel, tiles_here);
+std::vector<std::string> ceilings(const char* problem, std::string_view kernel,
+                                  PairUnits machine = {.tiles = true, .vectors = true}) {
+  return cpu_ceilings_of(parse_problem(problem), kernel, machine);
 }
 
 // Two samples a round.
@@ -43,6 +44,16 @@ TEST(Shares, OfTilesOnlyForWhatIsComputedOnThem) {
   EXPECT_THAT(ceilings(long_rows, "cpu/unfused"), ElementsAre("fma"));
 }
 
+TEST(Shares, OfPairsOnlyForWhatIsComputedInThem) {
+  EXPECT_THAT(ceilings(long_rows, "cpu/avx512bf16"), ElementsAre("pairs"));
+  EXPECT_THAT(ceilings(long_rows_f32, "cpu/avx512bf16"), ElementsAre("fma"));
+  EXPECT_THAT(ceilings("fwd b1 h8/8 q1024 k1024 d128 f16", "cpu/avx512bf16"), ElementsAre("fma"));
+  EXPECT_THAT(ceilings("fwd b1 h8/8 q1024 k1024 d128 f32 high", "cpu/avx512bf16"), ElementsAre("fma"));
+  EXPECT_THAT(ceilings(decoding, "cpu/avx512bf16"), ElementsAre("fma", "read"));
+  EXPECT_THAT(ceilings("fwd b1 h8/8 q16 k64 d64 bf16", "cpu/avx512bf16"), ElementsAre("fma", "read"));
+  EXPECT_THAT(ceilings("fwd b1 h8/8 q17 k64 d64 bf16", "cpu/avx512bf16"), ElementsAre("pairs", "read"));
+}
+
 TEST(Shares, OfFewRowsMayBeOfMemory) {
   EXPECT_THAT(ceilings(decoding, "cpu/avx512"), ElementsAre("fma", "read"));
   EXPECT_THAT(ceilings(decoding, "cpu/amx"), ElementsAre("amx", "read"));
@@ -54,7 +65,8 @@ TEST(Shares, OfFewRowsMayBeOfMemory) {
 
 TEST(Shares, OfOtherCodeAreOfTheBestTheMachineHas) {
   EXPECT_THAT(ceilings(long_rows, ""), ElementsAre("amx"));
-  EXPECT_THAT(ceilings(long_rows, "", false), ElementsAre("fma"));
+  EXPECT_THAT(ceilings(long_rows, "", {.tiles = false, .vectors = true}), ElementsAre("pairs"));
+  EXPECT_THAT(ceilings(long_rows, "", {}), ElementsAre("fma"));
   EXPECT_THAT(ceilings(long_rows_f32, ""), ElementsAre("fma"));
 }
 

@@ -2,7 +2,7 @@
 // AVX512_BF16.
 #if defined(__x86_64__)
 #define ATTUNE_LEVEL amx
-#include "cpu/level/tile_forward.inl.hpp"
+#include "cpu/level/tile_level.inl.hpp"
 
 namespace attune::cpu {
 constinit const Level amx_level = amx::tile_level_table("amx");

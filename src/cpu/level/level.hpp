@@ -97,8 +97,10 @@ struct Level {
   void (*unfused_softmax)(const Call&, int64_t seq_k, const UnfusedTile&);
   void (*unfused_values)(const Call&, const Block&, int64_t seq_k, const UnfusedTile&, void* scratch);
 
-  // For measuring: float32 multiply-adds in registers, returning how many operations that were; a sum over memory.
+  // For measuring: float32 multiply-adds in registers, returning how many operations that were; the same of products of
+  // bf16 pairs in vectors, or NULL; a sum over memory.
   double (*multiply_add)(int64_t rounds);
+  double (*multiply_pairs)(int64_t rounds);
   float (*sum)(const float* data, int64_t count);
 
   // NULL, or tries the instructions that a machine may announce and not have. May raise SIGILL.
@@ -109,6 +111,7 @@ extern const Level portable_level;
 #if defined(__x86_64__)
 extern const Level avx2_level;
 extern const Level avx512_level;
+extern const Level avx512bf16_level;
 extern const Level amx_level;
 #endif
 

@@ -1,4 +1,4 @@
-// A task of the tile unit from end to end, and what its products cannot do right: numbers that are not finite, and
+// A task in pairs of bf16 from end to end, and what their products cannot do right: numbers that are not finite, and
 // values too small for them.
 #pragma once
 
@@ -6,8 +6,12 @@
 #include "cpu/level/tile_ahead.inl.hpp"
 #include "cpu/level/tile_pack_bf16.inl.hpp"
 #include "cpu/level/tile_pack_parts.inl.hpp"
-#include "cpu/level/tile_rows.inl.hpp"
 #include "cpu/level/tile_softmax.inl.hpp"
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+#include "cpu/level/pair_products.inl.hpp"
+#else
+#include "cpu/level/tile_products.inl.hpp"
+#endif
 
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
@@ -70,7 +74,7 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
 
 // The keys [from, to) of one chunk for one group.
 template <Dtype dtype, bool exact_sums>
-void forward_group(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout,
+void forward_group(ProductUnit& unit, const Call& call, const Block& block, const TileLayout& layout,
                    const TileScratch& scratch, Group& group, int64_t from, int64_t to, FetchAhead& ahead) {
   constexpr int Parts = parts_of<dtype>;
   constexpr int64_t step_weights = Parts * 2 * tile_bytes;
@@ -79,15 +83,12 @@ void forward_group(Tiles& tiles, const Call& call, const Block& block, const Til
   bool holds_q = false;
   const auto add_values = [&](int64_t end) {
     holds_q = false;
-    tile_values<Parts>(tiles, block, layout, group, summed, end, weights_at(summed));
+    value_steps<Parts>(unit, block, layout, group, summed, end, weights_at(summed));
     for (; summed < end; summed += step_keys)
       add_special_values<dtype>(call, block, layout, group, summed, weights_at(summed));
   };
   const auto score = [&](int64_t key, float* x) {
-    if (!can_hold_q(layout)) return tile_scores<dtype>(tiles, call, block, layout, group, key, scratch.last_keys, x);
-    if (!holds_q) hold_q(tiles, group);
-    holds_q = true;
-    scores_of_held_q(tiles, call, block, layout, key, scratch.last_keys, x);
+    score_step<dtype>(unit, call, block, layout, group, key, scratch.last_keys, x, holds_q);
   };
   const auto weigh = [&](int64_t key, float* x) {
     if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
@@ -199,7 +200,7 @@ void begin_group(const Call& call, const Block& block, const TileLayout& layout,
 }
 
 template <Dtype dtype, bool exact_sums>
-void forward_tiles_as(const Call& call, const Block& block, void* memory) {
+void forward_pairs_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
   const TileLayout layout(p);
   Arena arena(memory);
@@ -219,7 +220,7 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
   const int64_t tail = block.seq_k % step_keys;
   if (layout.k_in_place && tail != 0) copy_k_step(call, block, layout, block.seq_k - tail, tail, scratch.last_keys);
   FetchAhead ahead(call, block, steps);
-  Tiles tiles;
+  ProductUnit unit;
   for (int64_t chunk = begin; chunk < end;) {
     const int64_t next = (chunk / layout.chunk_keys + 1) * layout.chunk_keys;
     for (int i = 0; i < groups; ++i) {
@@ -230,7 +231,7 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
       if (!group.has_q) begin_group<dtype>(call, block, layout, group);
       const bool another = i + 1 < groups && !scratch.groups[i + 1].has_q, last = group.rows.end <= next;
       ahead.begin(another ? &scratch.groups[i + 1] : nullptr, last ? &group : nullptr, (to - from) / step_keys);
-      forward_group<dtype, exact_sums>(tiles, call, block, layout, scratch, group, from, to, ahead);
+      forward_group<dtype, exact_sums>(unit, call, block, layout, scratch, group, from, to, ahead);
       if (last) end_group<dtype>(call, block, group, scratch.some_rows);
     }
     chunk = next;
@@ -239,31 +240,28 @@ void forward_tiles_as(const Call& call, const Block& block, void* memory) {
     if (!scratch.groups[i].has_out) end_group<dtype>(call, block, scratch.groups[i], scratch.some_rows);
 }
 
-void forward_tiles(const Call& call, const Block& block, void* scratch) {
-  if (!on_tiles(*call.problem)) return forward_block(call, block, scratch);
-  switch (call.problem->dtype) {
-    case Dtype::f16:
-      return forward_tiles_as<Dtype::f16, true>(call, block, scratch);
-    case Dtype::bf16:
-      return (call.problem->features & ATTUNE_LSE) != 0 ? forward_tiles_as<Dtype::bf16, true>(call, block, scratch)
-                                                        : forward_tiles_as<Dtype::bf16, false>(call, block, scratch);
-    case Dtype::f32:
-      return forward_tiles_as<Dtype::f32, true>(call, block, scratch);
+void forward_pairs(const Call& call, const Block& block, void* scratch) {
+  const Problem& p = *call.problem;
+  if (!in_pairs(p)) return forward_block(call, block, scratch);
+  if constexpr (multiplies_parts) {
+    if (p.dtype == Dtype::f16) return forward_pairs_as<Dtype::f16, true>(call, block, scratch);
+    if (p.dtype == Dtype::f32) return forward_pairs_as<Dtype::f32, true>(call, block, scratch);
   }
+  return (p.features & ATTUNE_LSE) != 0 ? forward_pairs_as<Dtype::bf16, true>(call, block, scratch)
+                                        : forward_pairs_as<Dtype::bf16, false>(call, block, scratch);
 }
 
-int tile_task_rows(const Problem& p) { return on_tiles(p) ? tile_block_rows : block_rows; }
+int pair_task_rows(const Problem& p) { return in_pairs(p) ? tile_block_rows : block_rows; }
 
-size_t tile_scratch_bytes(const Problem& p) {
-  const size_t vectors = scratch_bytes(p), rows = tile_rows_scratch_bytes(p);
+size_t pair_scratch_bytes(const Problem& p) {
   Arena arena(nullptr);
   const TileScratch scratch(p, TileLayout(p), arena);
-  const size_t without = vectors > rows ? vectors : rows;
-  return arena.used() > without ? arena.used() : without;
+  const size_t vectors = scratch_bytes(p);
+  return arena.used() > vectors ? arena.used() : vectors;
 }
 
 size_t packed_step_bytes(const Problem& p) {
-  return on_tiles(p) ? static_cast<size_t>(TileLayout(p).step_bytes()) : vector_step_bytes(p);
+  return in_pairs(p) ? static_cast<size_t>(TileLayout(p).step_bytes()) : vector_step_bytes(p);
 }
 
 // One step of keys, complete.
@@ -282,22 +280,21 @@ void pack_tile_step(const Call& call, const Block& block, const TileLayout& layo
 }
 
 void pack_keys(const Call& call, const Block& block, int64_t from, int64_t keys, char* to) {
-  if (!on_tiles(*call.problem)) return pack_vector_step(call, block, from, keys, to);
+  if (!in_pairs(*call.problem)) return pack_vector_step(call, block, from, keys, to);
   const TileLayout layout(*call.problem);
   with_dtype(call.problem->dtype, [&]<Dtype dtype>() { pack_tile_step<dtype>(call, block, layout, from, keys, to); });
 }
 
-constexpr Level tile_level_table(const char* name) {
+// The level whose blocks of pairs are computed by this file, and all else in vectors.
+
+constexpr Level pair_level_table(const char* name) {
   Level level = level_table(name, true);
-  level.scratch_bytes = tile_scratch_bytes;
-  level.few_rows = most_rows_of_row_path;
-  level.forward_block = forward_tiles;
-  level.forward_rows = forward_tile_rows;
-  level.task_rows = tile_task_rows;
-  level.needs_packed = on_tiles;
+  level.scratch_bytes = pair_scratch_bytes;
+  level.forward_block = forward_pairs;
+  level.task_rows = pair_task_rows;
+  level.needs_packed = in_pairs;
   level.packed_bytes = packed_step_bytes;
   level.pack = pack_keys;
-  level.works = tiles_work;
   return level;
 }
 

@@ -25,9 +25,22 @@ constexpr int64_t longest_pitch_in_place = 512;
 template <Dtype dtype>
 constexpr int parts_of = dtype == Dtype::bf16 ? 1 : 2;
 
-// A scale beyond 2^90 would leave no room for what distance_factor() multiplies it by.
-inline bool on_tiles(const Problem& p) {
-  return (p.dtype != Dtype::f32 || (p.features & ATTUNE_F32_HIGH) != 0) && p.scale < 0x1p90f && p.scale > -0x1p90f;
+// Whether products of bf16 are so much quicker than those of float32 that several of them, of parts, are still quicker,
+// and 32 rows of them quicker than 16 of float32.
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+constexpr bool multiplies_parts = false;
+constexpr int64_t least_rows_in_pairs = width + 1;
+#else
+constexpr bool multiplies_parts = true;
+constexpr int64_t least_rows_in_pairs = 1;
+#endif
+
+// Whether a problem is computed in pairs of bf16. A scale beyond 2^90 would leave no room for what distance_factor()
+// multiplies it by.
+inline bool in_pairs(const Problem& p) {
+  const bool in_parts = p.dtype == Dtype::f16 || (p.dtype == Dtype::f32 && (p.features & ATTUNE_F32_HIGH) != 0);
+  if (p.dtype != Dtype::bf16 && !(multiplies_parts && in_parts)) return false;
+  return p.group() * p.seq_q >= least_rows_in_pairs && p.scale < 0x1p90f && p.scale > -0x1p90f;
 }
 
 // The layout of one packed step of keys: a header, V^T, K.

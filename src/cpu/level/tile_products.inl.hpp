@@ -1,0 +1,142 @@
+// The two products of the block path on the tile unit.
+#pragma once
+
+#include "cpu/level/tile_block.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+using ProductUnit = Tiles;
+
+inline void zero_sums(Tiles& tiles) {
+  tiles.zero<0>();
+  tiles.zero<1>();
+  tiles.zero<2>();
+  tiles.zero<3>();
+}
+
+// Adds the product of two by two tiles to tiles 0 to 3. Of two parts, low by low is left out unless asked for.
+template <int Parts, bool low_by_low>
+void multiply_step(Tiles& tiles, const LeftOperand& a, const char* b, int64_t b_part) {
+  const auto load_a = [&](int64_t part) {
+    tiles.load<4>(a.at + part * a.part, a.pitch);
+    tiles.load<5>(a.at + part * a.part + a.half, a.pitch);
+  };
+  const auto load_b = [&](int64_t part) {
+    tiles.load<6>(b + part * b_part, tile_row_bytes);
+    tiles.load<7>(b + part * b_part + tile_bytes, tile_row_bytes);
+  };
+  const auto multiply = [&] {
+    tiles.multiply_add<0, 4, 6>();
+    tiles.multiply_add<1, 4, 7>();
+    tiles.multiply_add<2, 5, 6>();
+    tiles.multiply_add<3, 5, 7>();
+  };
+  if constexpr (Parts == 2) {
+    load_a(1);
+    if constexpr (low_by_low) {
+      load_b(1);
+      multiply();
+    }
+    load_b(0);
+    multiply();
+    load_a(0);
+    multiply();
+    load_b(1);
+    multiply();
+  } else {
+    load_a(0);
+    load_b(0);
+    multiply();
+  }
+}
+
+// The first product: x of a group's keys [key, key + 32). All of a float16 counts; of a float32 low by low is not worth
+// a product.
+template <Dtype dtype>
+void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
+                 int64_t key, const char* last_keys, float* x) {
+  constexpr int64_t pitch = group_rows * sizeof(float);
+  int64_t next;
+  LeftOperand k = keys_at(call, block, layout, key, last_keys, next);
+  zero_sums(tiles);
+  const char* q = group.q;
+  for (int64_t step = 0; step < layout.qk_steps; ++step, k.at += next, q += 2 * tile_bytes)
+    multiply_step<parts_of<dtype>, dtype != Dtype::f32>(tiles, k, q, layout.qk_steps * 2 * tile_bytes);
+  tiles.store<0>(x, pitch);
+  tiles.store<1>(x + tile_side, pitch);
+  tiles.store<2>(x + tile_side * group_rows, pitch);
+  tiles.store<3>(x + tile_side * group_rows + tile_side, pitch);
+}
+
+// The same for bf16 with Q in tiles 4 to 7, where hold_q() put it: it has no more than 64 channels then.
+inline bool can_hold_q(const TileLayout& layout) { return layout.parts == 1 && layout.qk_steps == 2; }
+inline void hold_q(Tiles& tiles, const Group& group) {
+  tiles.load<4>(group.q, tile_row_bytes);
+  tiles.load<5>(group.q + tile_bytes, tile_row_bytes);
+  tiles.load<6>(group.q + 2 * tile_bytes, tile_row_bytes);
+  tiles.load<7>(group.q + 3 * tile_bytes, tile_row_bytes);
+}
+inline void scores_of_held_q(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, int64_t key,
+                             const char* last_keys, float* x) {
+  constexpr int64_t pitch = group_rows * sizeof(float);
+  int64_t next;
+  LeftOperand k = keys_at(call, block, layout, key, last_keys, next);
+  for (int half = 0; half < 2; ++half, k.at += k.half, x += tile_side * group_rows) {
+    tiles.zero<0>();
+    tiles.zero<1>();
+    tiles.load<2>(k.at, k.pitch);
+    tiles.load<3>(k.at + next, k.pitch);
+    tiles.multiply_add<0, 2, 4>();
+    tiles.multiply_add<1, 2, 5>();
+    tiles.multiply_add<0, 3, 6>();
+    tiles.multiply_add<1, 3, 7>();
+    tiles.store<0>(x, pitch);
+    tiles.store<1>(x + tile_side, pitch);
+  }
+}
+
+// One of the two. holds_q: whether the tiles hold the group's Q from the step before.
+template <Dtype dtype>
+void score_step(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
+                int64_t key, const char* last_keys, float* x, bool& holds_q) {
+  if (!can_hold_q(layout)) return tile_scores<dtype>(tiles, call, block, layout, group, key, last_keys, x);
+  if (!holds_q) hold_q(tiles, group);
+  holds_q = true;
+  scores_of_held_q(tiles, call, block, layout, key, last_keys, x);
+}
+
+// The second product: O^T += V^T P^T over the keys [from, to), whose weights begin at `weights`.
+template <int Parts>
+void value_steps(Tiles& tiles, const Block& block, const TileLayout& layout, Group& group, int64_t from, int64_t to,
+                 const char* weights) {
+  constexpr int64_t pitch = group_rows * sizeof(float);
+  for (int64_t strip = 0; strip < layout.v_strips; ++strip) {
+    float* out = group.rows.out + strip * 2 * tile_side * group_rows;
+    if (group.has_out) {
+      tiles.load<0>(out, pitch);
+      tiles.load<1>(out + tile_side, pitch);
+      tiles.load<2>(out + tile_side * group_rows, pitch);
+      tiles.load<3>(out + tile_side * group_rows + tile_side, pitch);
+    } else {
+      zero_sums(tiles);
+    }
+    LeftOperand v;
+    v.at = packed_step(block, layout, from) + layout.v_at() + strip * 2 * tile_bytes;
+    v.part = layout.v_part();
+    const char* at = weights;
+    for (int64_t key = from; key < to; key += step_keys) {
+      multiply_step<Parts, false>(tiles, v, at, 2 * tile_bytes);
+      v.at += layout.step_bytes();
+      at += Parts * 2 * tile_bytes;
+    }
+    tiles.store<0>(out, pitch);
+    tiles.store<1>(out + tile_side, pitch);
+    tiles.store<2>(out + tile_side * group_rows, pitch);
+    tiles.store<3>(out + tile_side * group_rows + tile_side, pitch);
+  }
+  group.has_out = true;
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL
