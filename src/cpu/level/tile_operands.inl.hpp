@@ -32,7 +32,7 @@ constexpr bool multiplies_parts = false;
 constexpr int64_t least_rows_in_pairs = width + 1;
 #else
 constexpr bool multiplies_parts = true;
-constexpr int64_t least_rows_in_pairs = 1;
+constexpr int64_t least_rows_in_pairs = 0;
 #endif
 
 // Whether a problem is computed in pairs of bf16. A scale beyond 2^90 would leave no room for what distance_factor()
@@ -40,7 +40,8 @@ constexpr int64_t least_rows_in_pairs = 1;
 inline bool in_pairs(const Problem& p) {
   const bool in_parts = p.dtype == Dtype::f16 || (p.dtype == Dtype::f32 && (p.features & ATTUNE_F32_HIGH) != 0);
   if (p.dtype != Dtype::bf16 && !(multiplies_parts && in_parts)) return false;
-  return p.group() * p.seq_q >= least_rows_in_pairs && p.scale < 0x1p90f && p.scale > -0x1p90f;
+  const int64_t rows = p.heads_kv == 0 ? 0 : p.heads_q / p.heads_kv * p.seq_q;  // Problem::group() is not to be shared
+  return rows >= least_rows_in_pairs && p.scale < 0x1p90f && p.scale > -0x1p90f;
 }
 
 // The layout of one packed step of keys: a header, V^T, K.
