@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -50,17 +51,18 @@ TEST(AmxEmulated, OneProductOfTilesIsRight) {
 }
 
 // The levels that compute in pairs of bf16: in tiles, and in vectors.
-class PairsOfBf16 : public test::CpuKernel {};
+class PairsOfBf16 : public test::CpuKernel {
+ protected:
+  Threads threads_{attune_options{}};
+  const std::unique_ptr<lab::Executor> executor_ = lab::make_cpu_executor();
+  const std::unique_ptr<lab::ReferenceSource> reference_ = lab::make_cpu_reference(threads_);
+  lab::Checker checker_{*executor_, *reference_, threads_};
+};
 INSTANTIATE_TEST_SUITE_P(Kernels, PairsOfBf16, testing::Values(std::string(emulated), std::string("cpu/avx512bf16")),
                          test::name_of_kernel);
 
 // The gate of docs/accuracy.md, for inputs of every kind.
 TEST_P(PairsOfBf16, PassesTheAccuracyGate) {
-  attune_options options{};
-  Threads threads(options);
-  const auto executor = lab::make_cpu_executor();
-  const auto reference = lab::make_cpu_reference(threads);
-  lab::Checker checker(*executor, *reference, threads);
   std::vector<std::string> problems = lab::find_set("features").problems;
   problems.insert(problems.end(),
                   {"fwd b1 h2/2 q200 k1100 d64 bf16", "fwd b1 h2/1 q150 k700 d128 f16 causal-br",
@@ -75,7 +77,7 @@ TEST_P(PairsOfBf16, PassesTheAccuracyGate) {
       c.problem = problem;
       c.kernel = GetParam();
       c.input = input;
-      const lab::Outcome outcome = checker.check(c);
+      const lab::Outcome outcome = checker_.check(c);
       EXPECT_TRUE(outcome.ok() || !outcome.unsupported.empty())
           << problem << " input " << lab::name_of(input) << ": " << outcome.judgement.failure;
     }
@@ -85,15 +87,10 @@ TEST_P(PairsOfBf16, PassesTheAccuracyGate) {
 // As tests/lab does it with the kernels of this machine: a new seed each run, printed; ATTUNE_SEED repeats one. And a
 // case that failed when scores of float16 were three products of their parts instead of four.
 TEST_P(PairsOfBf16, RandomProblemsPassTheAccuracyGate) {
-  attune_options options{};
-  Threads threads(options);
-  const auto executor = lab::make_cpu_executor();
-  const auto reference = lab::make_cpu_reference(threads);
-  lab::Checker checker(*executor, *reference, threads);
   lab::Worst worst;
   const auto check = [&](lab::Case c) {
     c.kernel = GetParam();
-    const lab::Outcome outcome = checker.check(c);
+    const lab::Outcome outcome = checker_.check(c);
     if (!outcome.unsupported.empty()) return;
     worst.look_at(outcome);
     EXPECT_TRUE(outcome.ok()) << lab::failure_text(outcome, outcome.of);

@@ -1,4 +1,5 @@
-// What the tile unit multiplies, and where it lies. Tiles are 1 KiB; keys come in steps of 32, two tiles of 16.
+// What is multiplied in pairs of bf16, by the tile unit or without one, and where it lies. Tiles are 1 KiB; keys come
+// in steps of 32, two tiles of 16.
 //
 //   Q      pairs of channels x 16 rows      transposed once per task
 //   K      16 keys x 32 channels            read in place, or packed where it cannot be
