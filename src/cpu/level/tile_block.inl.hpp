@@ -73,6 +73,11 @@ inline StepHeader header_at(const Block& block, const TileLayout& layout, int64_
   return header;
 }
 
+// What vectors compute beside the products, where that is nothing.
+struct Idle {
+  void advance(int64_t) {}
+};
+
 // Two tiles of the left operand: rows `pitch` apart, the second tile `half` and the second part `part` further on.
 struct LeftOperand {
   const char* at = nullptr;

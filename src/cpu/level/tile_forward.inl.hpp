@@ -87,27 +87,40 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
     for (; summed < end; summed += step_keys)
       add_special_values<dtype>(call, block, layout, group, summed, weights_at(summed));
   };
-  const auto score = [&](int64_t key, float* x) {
-    score_step<dtype>(unit, call, block, layout, group, key, scratch.last_keys, x, holds_q);
-  };
-  const auto weigh = [&](int64_t key, float* x) {
+  const auto x_of = [&](int64_t key) { return scratch.x[key / step_keys % 2]; };
+  const auto shape = [&](int64_t key, float* x) {
     if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
     shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
     hide_unseen(block, group.rows, key, step_keys, x);
-    const auto add_values_before = [&] {
-      if (summed < key) add_values(key);
-    };
-    if constexpr (Parts == 1)
-      weigh_in_bf16<exact_sums>(call, layout, group, x, weights_at(key), add_values_before);
-    else
-      weigh_in_parts(call, layout, group, x, weights_at(key), add_values_before);
+    if constexpr (Parts == 1) begin_references(call, group, x);
   };
-  const auto x_of = [&](int64_t key) { return scratch.x[key / step_keys % 2]; };
-  score(from, x_of(from));
+  // The scores of the next step are computed beside the weights of this one.
+  const auto weigh = [&]<typename Weights>(int64_t key, const float* x) {
+    Weights weights(call, group, x, weights_at(key));
+    if (const int64_t next = key + step_keys; next < to)
+      score_step<dtype>(unit, call, block, layout, group, next, scratch.last_keys, x_of(next), holds_q, weights);
+    weights.finish();
+    if (weights.fit(group)) [[likely]]
+      return weights.add_to(group);
+    if (summed < key) add_values(key);  // by the references so far
+    Floats top[group_vecs];
+    Ints moves[group_vecs];
+    weights.find_moves(group, x, top, moves);
+    move_references(call, layout, group, top, moves);
+    if constexpr (Parts == 1) set_distances(call, group);
+    with_weights<dtype, exact_sums>(group, [&]<typename Again>() {
+      Again again(call, group, x, weights_at(key));
+      again.finish();
+      again.add_to(group);
+    });
+  };
+  Idle idle;
+  score_step<dtype>(unit, call, block, layout, group, from, scratch.last_keys, x_of(from), holds_q, idle);
   for (int64_t key = from; key < to; key += step_keys) {
-    if (key + step_keys < to) score(key + step_keys, x_of(key + step_keys));
+    float* const x = x_of(key);
+    shape(key, x);
     ahead.step();
-    weigh(key, x_of(key));
+    with_weights<dtype, exact_sums>(group, [&]<typename Weights>() { weigh.template operator()<Weights>(key, x); });
   }
   add_values(to);
 }

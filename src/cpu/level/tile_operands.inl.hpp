@@ -20,29 +20,33 @@ constexpr int64_t step_keys = packed_keys;
 constexpr int64_t step_channels = 32;
 constexpr int group_rows = 32;  // rows of one product: two tiles
 
-// Rows further apart than this fall on few cache sets and many pages: then a packed copy is quicker.
-constexpr int64_t longest_pitch_in_place = 512;
-
 template <Dtype dtype>
 constexpr int parts_of = dtype == Dtype::bf16 ? 1 : 2;
 
 // Whether products of bf16 are so much quicker than those of float32 that several of them, of parts, are still quicker,
-// and 32 rows of them quicker than 16 of float32.
+// and 32 rows of them quicker than 16 of float32. And up to how many rows of queries a copy of K would cost more than
+// it saves: tiles whose rows are not next to each other load slowly even from the L1 cache.
 #if defined(ATTUNE_PAIRS_IN_VECTORS)
 constexpr bool multiplies_parts = false;
 constexpr int64_t least_rows_in_pairs = width + 1;
+constexpr int64_t most_rows_in_place = INT64_MAX;
 #else
 constexpr bool multiplies_parts = true;
 constexpr int64_t least_rows_in_pairs = 0;
+constexpr int64_t most_rows_in_place = 3 * group_rows;
 #endif
+// Keys further apart than this fall on few cache sets and many pages: then a copy is always quicker.
+constexpr int64_t longest_pitch_in_place = 512;
+
+// Query rows that share a KV head. Not Problem::group(), which levels may not share.
+inline int64_t rows_of_kv_head(const Problem& p) { return p.heads_kv == 0 ? 0 : p.heads_q / p.heads_kv * p.seq_q; }
 
 // Whether a problem is computed in pairs of bf16. A scale beyond 2^90 would leave no room for what distance_factor()
 // multiplies it by.
 inline bool in_pairs(const Problem& p) {
   const bool in_parts = p.dtype == Dtype::f16 || (p.dtype == Dtype::f32 && (p.features & ATTUNE_F32_HIGH) != 0);
   if (p.dtype != Dtype::bf16 && !(multiplies_parts && in_parts)) return false;
-  const int64_t rows = p.heads_kv == 0 ? 0 : p.heads_q / p.heads_kv * p.seq_q;  // Problem::group() is not to be shared
-  return rows >= least_rows_in_pairs && p.scale < 0x1p90f && p.scale > -0x1p90f;
+  return rows_of_kv_head(p) >= least_rows_in_pairs && p.scale < 0x1p90f && p.scale > -0x1p90f;
 }
 
 // The layout of one packed step of keys: a header, V^T, K.
@@ -59,8 +63,8 @@ struct TileLayout {
     v_strips = round_up(p.dim_v, 2 * tile_side) / (2 * tile_side);
     chunk_keys = (p.dim_qk + p.dim_v) * parts <= 512 ? 512 : 256;
     const int64_t pitch = p.k.row * 2;
-    k_in_place = parts == 1 && p.dim_qk % step_channels == 0 && pitch <= longest_pitch_in_place &&
-                 pitch >= -longest_pitch_in_place;
+    k_in_place = parts == 1 && p.dim_qk % step_channels == 0 && rows_of_kv_head(p) <= most_rows_in_place &&
+                 pitch <= longest_pitch_in_place && pitch >= -longest_pitch_in_place;
   }
   int64_t k_bytes() const { return parts * 2 * qk_steps * tile_bytes; }
   int64_t v_part() const { return 2 * v_strips * tile_bytes; }

@@ -15,54 +15,70 @@ inline void zero_sums(Tiles& tiles) {
   tiles.zero<3>();
 }
 
-// Adds the product of two by two tiles to tiles 0 to 3. Of two parts, low by low is left out unless asked for.
-template <int Parts, bool low_by_low>
-void multiply_step(Tiles& tiles, const LeftOperand& a, const char* b, int64_t b_part) {
+// Adds the product of two by two tiles, 4 and 5 by 6 and 7, to tiles 0 to 3. Vectors go on after each four products or
+// after each one.
+template <bool after_each, typename Work>
+ATTUNE_INLINE void multiply_tiles(Tiles& tiles, Work& work, int64_t pairs) {
+  tiles.multiply_add<0, 4, 6>();
+  if constexpr (after_each) work.advance(pairs);
+  tiles.multiply_add<1, 4, 7>();
+  if constexpr (after_each) work.advance(pairs);
+  tiles.multiply_add<2, 5, 6>();
+  if constexpr (after_each) work.advance(pairs);
+  tiles.multiply_add<3, 5, 7>();
+  work.advance(pairs);
+}
+
+// Adds the product of operands of one part or two. Of two parts, low by low is left out unless asked for.
+template <int Parts, bool low_by_low, typename Work>
+ATTUNE_INLINE void multiply_step(Tiles& tiles, const LeftOperand& a, const char* b, int64_t b_part, Work& work,
+                                 int64_t pairs) {
   const auto load_a = [&](int64_t part) {
-    tiles.load<4>(a.at + part * a.part, a.pitch);
-    tiles.load<5>(a.at + part * a.part + a.half, a.pitch);
+    tiles.stream<4>(a.at + part * a.part, a.pitch);
+    tiles.stream<5>(a.at + part * a.part + a.half, a.pitch);
   };
   const auto load_b = [&](int64_t part) {
     tiles.load<6>(b + part * b_part, tile_row_bytes);
     tiles.load<7>(b + part * b_part + tile_bytes, tile_row_bytes);
   };
-  const auto multiply = [&] {
-    tiles.multiply_add<0, 4, 6>();
-    tiles.multiply_add<1, 4, 7>();
-    tiles.multiply_add<2, 5, 6>();
-    tiles.multiply_add<3, 5, 7>();
-  };
   if constexpr (Parts == 2) {
     load_a(1);
     if constexpr (low_by_low) {
       load_b(1);
-      multiply();
+      multiply_tiles<false>(tiles, work, pairs);
     }
     load_b(0);
-    multiply();
+    multiply_tiles<false>(tiles, work, pairs);
     load_a(0);
-    multiply();
+    multiply_tiles<false>(tiles, work, pairs);
     load_b(1);
-    multiply();
+    multiply_tiles<false>(tiles, work, pairs);
   } else {
     load_a(0);
     load_b(0);
-    multiply();
+    multiply_tiles<true>(tiles, work, pairs);
   }
+}
+
+// How many pairs of weights go between the products of a step's scores, so that they last as long.
+inline int64_t pairs_at_a_time(const TileLayout& layout) {
+  const int64_t times = 4 * layout.qk_steps;
+  return (step_keys / 2 + times - 1) / times;
 }
 
 // The first product: x of a group's keys [key, key + 32). All of a float16 counts; of a float32 low by low is not worth
 // a product.
-template <Dtype dtype>
-void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
-                 int64_t key, const char* last_keys, float* x) {
+template <Dtype dtype, typename Work>
+ATTUNE_INLINE void tile_scores(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout,
+                               const Group& group, int64_t key, const char* last_keys, float* x, Work& work) {
   constexpr int64_t pitch = group_rows * sizeof(float);
+  const int64_t pairs = pairs_at_a_time(layout);
   int64_t next;
   LeftOperand k = keys_at(call, block, layout, key, last_keys, next);
   zero_sums(tiles);
   const char* q = group.q;
   for (int64_t step = 0; step < layout.qk_steps; ++step, k.at += next, q += 2 * tile_bytes)
-    multiply_step<parts_of<dtype>, dtype != Dtype::f32>(tiles, k, q, layout.qk_steps * 2 * tile_bytes);
+    multiply_step<parts_of<dtype>, dtype != Dtype::f32>(tiles, k, q, layout.qk_steps * 2 * tile_bytes, work, pairs);
   tiles.store<0>(x, pitch);
   tiles.store<1>(x + tile_side, pitch);
   tiles.store<2>(x + tile_side * group_rows, pitch);
@@ -77,33 +93,41 @@ inline void hold_q(Tiles& tiles, const Group& group) {
   tiles.load<6>(group.q + 2 * tile_bytes, tile_row_bytes);
   tiles.load<7>(group.q + 3 * tile_bytes, tile_row_bytes);
 }
-inline void scores_of_held_q(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, int64_t key,
-                             const char* last_keys, float* x) {
+template <typename Work>
+ATTUNE_INLINE void scores_of_held_q(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout,
+                                    int64_t key, const char* last_keys, float* x, Work& work) {
   constexpr int64_t pitch = group_rows * sizeof(float);
+  const int64_t pairs = pairs_at_a_time(layout);
   int64_t next;
   LeftOperand k = keys_at(call, block, layout, key, last_keys, next);
   for (int half = 0; half < 2; ++half, k.at += k.half, x += tile_side * group_rows) {
     tiles.zero<0>();
     tiles.zero<1>();
-    tiles.load<2>(k.at, k.pitch);
-    tiles.load<3>(k.at + next, k.pitch);
+    tiles.stream<2>(k.at, k.pitch);
+    tiles.stream<3>(k.at + next, k.pitch);
     tiles.multiply_add<0, 2, 4>();
+    work.advance(pairs);
     tiles.multiply_add<1, 2, 5>();
+    work.advance(pairs);
     tiles.multiply_add<0, 3, 6>();
+    work.advance(pairs);
     tiles.multiply_add<1, 3, 7>();
+    work.advance(pairs);
     tiles.store<0>(x, pitch);
     tiles.store<1>(x + tile_side, pitch);
   }
 }
 
-// One of the two. holds_q: whether the tiles hold the group's Q from the step before.
-template <Dtype dtype>
-void score_step(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
-                int64_t key, const char* last_keys, float* x, bool& holds_q) {
-  if (!can_hold_q(layout)) return tile_scores<dtype>(tiles, call, block, layout, group, key, last_keys, x);
+// One of the two. holds_q: whether the tiles hold the group's Q from the step before. work: what vectors compute
+// meanwhile; they need not get to its end.
+template <Dtype dtype, typename Work>
+ATTUNE_INLINE void score_step(Tiles& tiles, const Call& call, const Block& block, const TileLayout& layout,
+                              const Group& group, int64_t key, const char* last_keys, float* x, bool& holds_q,
+                              Work& work) {
+  if (!can_hold_q(layout)) return tile_scores<dtype>(tiles, call, block, layout, group, key, last_keys, x, work);
   if (!holds_q) hold_q(tiles, group);
   holds_q = true;
-  scores_of_held_q(tiles, call, block, layout, key, last_keys, x);
+  scores_of_held_q(tiles, call, block, layout, key, last_keys, x, work);
 }
 
 // The second product: O^T += V^T P^T over the keys [from, to), whose weights begin at `weights`.
@@ -125,8 +149,9 @@ void value_steps(Tiles& tiles, const Block& block, const TileLayout& layout, Gro
     v.at = packed_step(block, layout, from) + layout.v_at() + strip * 2 * tile_bytes;
     v.part = layout.v_part();
     const char* at = weights;
+    Idle idle;
     for (int64_t key = from; key < to; key += step_keys) {
-      multiply_step<Parts, false>(tiles, v, at, 2 * tile_bytes);
+      multiply_step<Parts, false>(tiles, v, at, 2 * tile_bytes, idle, 0);
       v.at += layout.step_bytes();
       at += Parts * 2 * tile_bytes;
     }

@@ -52,53 +52,86 @@ inline void move_references(const Call& call, const TileLayout& layout, const Gr
   rescale(layout, group, factor);
 }
 
-// A step's scores to weights of two parts; adds them to the sums. False, and nothing added, if scores exceed their
-// references by far; top is then the largest of each row. To look first would take another pass over the scores.
-inline bool split_weights(const Call& call, const Group& group, const float* x, Floats excess, char* weights,
-                          Floats (&top)[group_vecs]) {
-  const Floats factor = splat(call.exp2_high);
-  Floats reference[group_vecs], total[group_vecs];
-  for (int v = 0; v < group_vecs; ++v) {
-    top[v] = load(group.rows.largest + v * width);
-    reference[v] = reference_of(top[v]);
-    total[v] = load(group.rows.sums + v * width);
+// A step's scores become weights a pair of keys at a time, between the products of the next step's scores: tiles and
+// vectors compute at the same time. The compiler must not move them past a product, nor keep sums in memory: for that,
+// all that sees the object has to be inline.
+template <typename A, typename B>
+ATTUNE_INLINE void stay_here(A& a, B& b) {
+  asm volatile("" : "+v"(a), "+v"(b) : : "memory");
+}
+constexpr int64_t step_pairs = step_keys / 2;
+static_assert(group_vecs == 2);
+
+// Weights of two parts.
+class SplitWeights {
+ public:
+  ATTUNE_INLINE SplitWeights(const Call& call, const Group& group, const float* x, char* weights)
+      : factor_(splat(call.exp2_high)),
+        excess_(splat(call.exp2_high > most_excess / __FLT_MAX__ ? most_excess / call.exp2_high : __FLT_MAX__)),
+        x_(x),
+        to_(weights) {
+    begin<0>(group);
+    begin<1>(group);
   }
-  for (int64_t pair = 0; pair < step_keys / 2; ++pair) {
-    char* const to = weights + pair * tile_row_bytes;
-    ATTUNE_UNROLL
-    for (int v = 0; v < group_vecs; ++v) {
-      const Floats even_x = load(x + 2 * pair * group_rows + v * width);
-      const Floats odd_x = load(x + (2 * pair + 1) * group_rows + v * width);
-      top[v] = larger(odd_x, larger(even_x, top[v]));
-      const Floats even = exact_weight(even_x, reference[v], factor), odd = exact_weight(odd_x, reference[v], factor);
-      total[v] += even;
-      total[v] += odd;
-      const Words first = bits_as<Words>(even) + 0x8000u, second = bits_as<Words>(odd) + 0x8000u;
-      store_bytes(to + v * tile_bytes, upper_halves(first, second));
-      const Words low_even = bits_as<Words>(even - bits_as<Floats>(first & 0xffff0000u));
-      const Words low_odd = bits_as<Words>(odd - bits_as<Floats>(second & 0xffff0000u));
-      store_bytes(to + (2 + v) * tile_bytes, upper_halves(low_even + 0x8000u, low_odd + 0x8000u));
+
+  // The next pairs, as long as there are some.
+  ATTUNE_INLINE void advance(int64_t pairs) {
+    for (; pairs > 0 && left_ > 0; --pairs, --left_, x_ += 2 * group_rows, to_ += tile_row_bytes) {
+      weigh_pair<0>();
+      weigh_pair<1>();
     }
   }
-  Ints exceeds{};
-  for (int v = 0; v < group_vecs; ++v) exceeds |= top[v] > load(group.rows.largest + v * width) + excess;
-  if (any(exceeds)) return false;
-  for (int v = 0; v < group_vecs; ++v) store(group.rows.sums + v * width, total[v]);
-  return true;
-}
+  ATTUNE_INLINE void finish() { advance(left_); }
 
-inline void weigh_in_parts(const Call& call, const TileLayout& layout, const Group& group, const float* x,
-                           char* weights, const auto& add_values) {
-  const Floats excess = splat(call.exp2_high > most_excess / __FLT_MAX__ ? most_excess / call.exp2_high : __FLT_MAX__);
-  Floats top[group_vecs];
-  if (split_weights(call, group, x, excess, weights, top)) [[likely]]
-    return;
-  add_values();
-  Ints moves[group_vecs];
-  for (int v = 0; v < group_vecs; ++v) moves[v] = top[v] > load(group.rows.largest + v * width) + excess;
-  move_references(call, layout, group, top, moves);
-  split_weights(call, group, x, excess, weights, top);
-}
+  // Whether no score exceeds its reference by far; otherwise the weights are void.
+  ATTUNE_INLINE bool fit(const Group& group) const {
+    return !any(exceeds_reference<0>(group) | exceeds_reference<1>(group));
+  }
+  ATTUNE_INLINE void add_to(const Group& group) const {
+    store(group.rows.sums, total_[0]);
+    store(group.rows.sums + width, total_[1]);
+  }
+  // Where references have to move, and to what.
+  ATTUNE_INLINE void find_moves(const Group& group, const float*, Floats (&top)[group_vecs],
+                                Ints (&moves)[group_vecs]) const {
+    top[0] = top_[0];
+    top[1] = top_[1];
+    moves[0] = exceeds_reference<0>(group);
+    moves[1] = exceeds_reference<1>(group);
+  }
+
+ private:
+  template <int v>
+  ATTUNE_INLINE void begin(const Group& group) {
+    top_[v] = load(group.rows.largest + v * width);
+    reference_[v] = reference_of(top_[v]);
+    total_[v] = load(group.rows.sums + v * width);
+  }
+  template <int v>
+  ATTUNE_INLINE void weigh_pair() {
+    const Floats even_x = load(x_ + v * width), odd_x = load(x_ + group_rows + v * width);
+    top_[v] = larger(odd_x, larger(even_x, top_[v]));
+    const Floats even = exact_weight(even_x, reference_[v], factor_);
+    const Floats odd = exact_weight(odd_x, reference_[v], factor_);
+    total_[v] += even;
+    total_[v] += odd;
+    const Words first = bits_as<Words>(even) + 0x8000u, second = bits_as<Words>(odd) + 0x8000u;
+    store_bytes(to_ + v * tile_bytes, upper_halves(first, second));
+    const Words low_even = bits_as<Words>(even - bits_as<Floats>(first & 0xffff0000u));
+    const Words low_odd = bits_as<Words>(odd - bits_as<Floats>(second & 0xffff0000u));
+    store_bytes(to_ + (2 + v) * tile_bytes, upper_halves(low_even + 0x8000u, low_odd + 0x8000u));
+    stay_here(top_[v], total_[v]);
+  }
+  template <int v>
+  ATTUNE_INLINE Ints exceeds_reference(const Group& group) const {
+    return top_[v] > load(group.rows.largest + v * width) + excess_;
+  }
+
+  Floats factor_, excess_, reference_[group_vecs], total_[group_vecs], top_[group_vecs];
+  const float* x_;
+  char* to_;
+  int64_t left_ = step_pairs;
+};
 
 // Weights of bf16, in 16-bit arithmetic and 32 at a time. A weight is 2^-distance times the highest that is allowed.
 // Its distance is kept in 256ths, as 16 bits, and everything beyond is a weight of 0. A bf16 has 7 bits after its
@@ -148,77 +181,6 @@ inline void set_distances(const Call& call, Group& group) {
   group.some_far = any(far);
 }
 
-// A step's scores to weights. What is added to the sums, and the greatest distance as the bits of a float: above those
-// of infinity where a score is NaN or exceeds its reference by far.
-template <bool exact_sums>
-class StepWeights {
- public:
-  StepWeights(const Call& call, const Group& group, const float* x, char* weights) {
-    group.some_far ? weigh<true>(call, group, x, weights) : weigh<false>(call, group, x, weights);
-  }
-
-  bool fit() const {
-    Ints unfit{};
-    for (int v = 0; v < group_vecs; ++v) unfit |= is_unfit(v);
-    return !any(unfit);
-  }
-  Ints is_unfit(int v) const { return greatest_[v] > 0x7f800000u; }
-
-  void add_to(const Group& group) const {
-    for (int v = 0; v < group_vecs; ++v) {
-      if constexpr (exact_sums) store(group.rows.sums + v * width, total_[v]);
-      store(group.rounded_sums + v * width, rounded_total_[v]);
-    }
-  }
-
- private:
-  // A row's weights are the same whether its neighbours are far or not: its origin is 0 then.
-  template <bool some_far>
-  void weigh(const Call& call, const Group& group, const float* x, char* weights) {
-    const auto low = load_bytes<__m512i>(weight_curve.at), high = load_bytes<__m512i>(weight_curve.at + vector_bytes);
-    const __m512i highest = _mm512_set1_epi16(highest_weight);
-    const Floats factor = splat(distance_factor(call));
-    Floats origin[group_vecs], bound[group_vecs], reference[group_vecs];
-    for (int v = 0; v < group_vecs; ++v) {
-      origin[v] = load(group.origin + v * width);
-      bound[v] = load(group.bound + v * width);
-      reference[v] = reference_of(load(group.rows.largest + v * width));
-      total_[v] = load(group.rows.sums + v * width);
-      rounded_total_[v] = load(group.rounded_sums + v * width);
-      greatest_[v] = Words{};
-    }
-    const auto distance_of = [&](Floats score, int v) {
-      return multiply_add(some_far ? score - origin[v] : score, factor, bound[v]);
-    };
-    for (int64_t pair = 0; pair < step_keys / 2; ++pair) {
-      ATTUNE_UNROLL
-      for (int v = 0; v < group_vecs; ++v) {
-        const Floats even_x = load(x + 2 * pair * group_rows + v * width);
-        const Floats odd_x = load(x + (2 * pair + 1) * group_rows + v * width);
-        const Floats even = distance_of(even_x, v), odd = distance_of(odd_x, v);
-        greatest_[v] = greater(greatest_[v], greater(bits_as<Words>(even), bits_as<Words>(odd)));
-        const __m512i distance = bits_as<__m512i>(upper_halves(integers(even), integers(odd)));
-        const __m512i curve =
-            _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low, _mm512_srli_epi16(distance, 1), high);
-        const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest, _mm512_avg_epu16(distance, curve)));
-        store_bytes(weights + v * tile_bytes + pair * tile_row_bytes, pairs);
-        rounded_total_[v] = add_pairs_of_bf16(rounded_total_[v], pairs);
-        if constexpr (exact_sums) {
-          total_[v] += exact_weight(even_x, reference[v], splat(call.exp2_high));
-          total_[v] += exact_weight(odd_x, reference[v], splat(call.exp2_high));
-        }
-      }
-    }
-  }
-
-  static Words greater(Words a, Words b) { return a > b ? a : b; }
-  // All ones for what is no such integer.
-  static Words integers(Floats v) { return bits_as<Words>(_mm512_maskz_cvttps_epu32(0xffff, v)); }
-
-  Floats total_[group_vecs], rounded_total_[group_vecs];
-  Words greatest_[group_vecs];
-};
-
 // The largest of each row's scores. A row with a score that is NaN or infinite has no softmax: its sum becomes NaN, and
 // its largest -inf.
 inline void find_tops(const Group& group, const float* x, Floats (&top)[group_vecs]) {
@@ -237,30 +199,119 @@ inline void find_tops(const Group& group, const float* x, Floats (&top)[group_ve
   }
 }
 
-// A step's scores to weights, and their sums. add_values: adds the values of the steps before, whose weights are
-// relative to the references so far.
-template <bool exact_sums>
-void weigh_in_bf16(const Call& call, const TileLayout& layout, Group& group, const float* x, char* weights,
-                   const auto& add_values) {
-  Floats top[group_vecs];
-  if (!group.all_begun) {
-    find_tops(group, x, top);
-    for (int v = 0; v < group_vecs; ++v) {
-      float* const reference = group.rows.largest + v * width;
-      store(reference, load(reference) == -float_infinity ? top[v] : load(reference));
-    }
-    set_distances(call, group);
+// A step's weights of bf16; see SplitWeights. far: whether group.some_far; a row's weights are the same either way, for
+// its origin is 0 where it is not far itself.
+template <bool exact_sums, bool far>
+class Bf16Weights {
+ public:
+  ATTUNE_INLINE Bf16Weights(const Call& call, const Group& group, const float* x, char* weights)
+      : low_(load_bytes<__m512i>(weight_curve.at)),
+        high_(load_bytes<__m512i>(weight_curve.at + vector_bytes)),
+        highest_(_mm512_set1_epi16(highest_weight)),
+        factor_(splat(distance_factor(call))),
+        exact_factor_(splat(call.exp2_high)),
+        x_(x),
+        to_(weights) {
+    begin<0>(group);
+    begin<1>(group);
+    stay_here(low_, high_);  // in registers
   }
-  const StepWeights<exact_sums> step(call, group, x, weights);
-  if (step.fit()) [[likely]]
-    return step.add_to(group);
-  add_values();
+
+  ATTUNE_INLINE void advance(int64_t pairs) {
+    for (; pairs > 0 && left_ > 0; --pairs, --left_, x_ += 2 * group_rows, to_ += tile_row_bytes) {
+      weigh_pair<0>();
+      weigh_pair<1>();
+    }
+  }
+  ATTUNE_INLINE void finish() { advance(left_); }
+
+  ATTUNE_INLINE bool fit(const Group&) const { return !any(is_unfit<0>() | is_unfit<1>()); }
+  ATTUNE_INLINE void add_to(const Group& group) const {
+    store(group.rounded_sums, rounded_total_[0]);
+    store(group.rounded_sums + width, rounded_total_[1]);
+    if constexpr (exact_sums) {
+      store(group.rows.sums, total_[0]);
+      store(group.rows.sums + width, total_[1]);
+    }
+  }
+  ATTUNE_INLINE void find_moves(const Group& group, const float* x, Floats (&top)[group_vecs],
+                                Ints (&moves)[group_vecs]) const {
+    find_tops(group, x, top);
+    moves[0] = is_unfit<0>() & (top[0] > load(group.rows.largest));
+    moves[1] = is_unfit<1>() & (top[1] > load(group.rows.largest + width));
+  }
+
+ private:
+  template <int v>
+  ATTUNE_INLINE void begin(const Group& group) {
+    origin_[v] = load(group.origin + v * width);
+    bound_[v] = load(group.bound + v * width);
+    reference_[v] = reference_of(load(group.rows.largest + v * width));
+    total_[v] = load(group.rows.sums + v * width);
+    rounded_total_[v] = load(group.rounded_sums + v * width);
+    greatest_[v] = Words{};
+  }
+  template <int v>
+  ATTUNE_INLINE void weigh_pair() {
+    const Floats even_x = load(x_ + v * width), odd_x = load(x_ + group_rows + v * width);
+    const Floats even = distance_of<v>(even_x), odd = distance_of<v>(odd_x);
+    greatest_[v] = greater(greatest_[v], greater(bits_as<Words>(even), bits_as<Words>(odd)));
+    const __m512i distance = bits_as<__m512i>(upper_halves(integers(even), integers(odd)));
+    const __m512i curve =
+        _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low_, _mm512_srli_epi16(distance, 1), high_);
+    const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest_, _mm512_avg_epu16(distance, curve)));
+    store_bytes(to_ + v * tile_bytes, pairs);
+    rounded_total_[v] = add_pairs_of_bf16(rounded_total_[v], pairs);
+    if constexpr (exact_sums) {
+      total_[v] += exact_weight(even_x, reference_[v], exact_factor_);
+      total_[v] += exact_weight(odd_x, reference_[v], exact_factor_);
+    }
+    stay_here(greatest_[v], rounded_total_[v]);
+  }
+  template <int v>
+  ATTUNE_INLINE Floats distance_of(Floats score) const {
+    return multiply_add(far ? score - origin_[v] : score, factor_, bound_[v]);
+  }
+  // The greatest distance as the bits of a float: above those of infinity where a score is NaN or exceeds its reference
+  // by far.
+  template <int v>
+  ATTUNE_INLINE Ints is_unfit() const {
+    return greatest_[v] > 0x7f800000u;
+  }
+  static Words greater(Words a, Words b) { return a > b ? a : b; }
+  // All ones for what is no such integer.
+  static Words integers(Floats v) { return bits_as<Words>(_mm512_maskz_cvttps_epu32(0xffff, v)); }
+
+  __m512i low_, high_, highest_;
+  Floats factor_, exact_factor_, origin_[group_vecs], bound_[group_vecs], reference_[group_vecs];
+  Floats total_[group_vecs], rounded_total_[group_vecs];
+  Words greatest_[group_vecs];
+  const float* x_;
+  char* to_;
+  int64_t left_ = step_pairs;
+};
+
+// Rows of bf16 that have no reference yet get one from a step's scores.
+inline void begin_references(const Call& call, Group& group, const float* x) {
+  if (group.all_begun) return;
+  Floats top[group_vecs];
   find_tops(group, x, top);
-  Ints moves[group_vecs];
-  for (int v = 0; v < group_vecs; ++v) moves[v] = step.is_unfit(v) & (top[v] > load(group.rows.largest + v * width));
-  move_references(call, layout, group, top, moves);
+  for (int v = 0; v < group_vecs; ++v) {
+    float* const reference = group.rows.largest + v * width;
+    store(reference, load(reference) == -float_infinity ? top[v] : load(reference));
+  }
   set_distances(call, group);
-  StepWeights<exact_sums>(call, group, x, weights).add_to(group);
+}
+
+// Calls f with the class of a group's weights.
+template <Dtype dtype, bool exact_sums, typename F>
+void with_weights(const Group& group, const F& f) {
+  if constexpr (parts_of<dtype> == 2)
+    f.template operator()<SplitWeights>();
+  else if (group.some_far)
+    f.template operator()<Bf16Weights<exact_sums, true>>();
+  else
+    f.template operator()<Bf16Weights<exact_sums, false>>();
 }
 
 }  // namespace

@@ -46,6 +46,10 @@ class Tiles {
       __builtin_memcpy(&tiles_[t][row], static_cast<const char*>(from) + row * pitch, config_.bytes_per_row[t]);
   }
   template <int t>
+  void stream(const void* from, int64_t pitch) {
+    load<t>(from, pitch);
+  }
+  template <int t>
   void store(void* to, int64_t pitch) const {
     for (int64_t row = 0; row < config_.rows[t]; ++row)
       __builtin_memcpy(static_cast<char*>(to) + row * pitch, &tiles_[t][row], config_.bytes_per_row[t]);
@@ -103,6 +107,11 @@ class Tiles {
   template <int t>
   void load(const void* from, int64_t pitch) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ATTUNE_GAP : : "r"(from), "r"(pitch), "i"(t) : "memory");
+  }
+  // The same for what comes from the L2 cache and is not used again soon: the L1 cache is left to the others.
+  template <int t>
+  void stream(const void* from, int64_t pitch) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ATTUNE_GAP : : "r"(from), "r"(pitch), "i"(t) : "memory");
   }
   template <int t>
   void store(void* to, int64_t pitch) const {
