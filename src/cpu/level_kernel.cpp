@@ -154,7 +154,9 @@ class LevelPlan final : public Plan {
                            task);
               task.block.packed = packed;
               const int64_t count = tasks.count_of(head / problem.heads_kv) * splits_;
-              if (next >= 0) packed_of(next).share(index, count, task.block);
+              // The last quarter fetches the next head's keys: much earlier, and they would be gone again.
+              const int64_t first = count - (count + 3) / 4;
+              if (next >= 0 && index >= first) packed_of(next).share(index - first, count - first, task.block);
               compute(call, task, index % splits_, partials);
             },
     };

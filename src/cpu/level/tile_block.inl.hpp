@@ -33,7 +33,6 @@ struct Group {
   bool some_far = false;   // some origin is not 0
   // Sums of what was packed as 0, like rows.out and apart from it: the tile unit would flush them to 0.
   float* special_out = nullptr;
-  bool has_q = false;
   bool has_out = false, has_special_out = false;  // otherwise all sums are 0, and what is in memory means nothing
 };
 

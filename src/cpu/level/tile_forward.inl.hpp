@@ -75,7 +75,7 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
 // The keys [from, to) of one chunk for one group.
 template <Dtype dtype, bool exact_sums>
 void forward_group(ProductUnit& unit, const Call& call, const Block& block, const TileLayout& layout,
-                   const TileScratch& scratch, Group& group, int64_t from, int64_t to, FetchAhead& ahead) {
+                   const TileScratch& scratch, Group& group, int64_t from, int64_t to, KeysAhead& ahead) {
   constexpr int Parts = parts_of<dtype>;
   constexpr int64_t step_weights = Parts * 2 * tile_bytes;
   const auto weights_at = [&](int64_t key) { return scratch.weights + (key - from) / step_keys * step_weights; };
@@ -209,9 +209,10 @@ void begin_group(const Call& call, const Block& block, const TileLayout& layout,
     transpose_q(call, block, layout, rows.first, rows.count, group.q);
   else
     group.special_rows = split_q<dtype>(call, block, layout, rows.first, rows.count, group.q);
-  group.has_q = true;
 }
 
+// All rows begin, then all products are computed, then all rows end: each time that the tile unit pauses, it takes
+// hundreds of cycles to start again.
 template <Dtype dtype, bool exact_sums>
 void forward_pairs_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
@@ -225,14 +226,16 @@ void forward_pairs_as(const Call& call, const Block& block, void* memory) {
     const int count = static_cast<int>(smaller_of(group_rows, block.count - first));
     begin_rows(block, first, count, group_vecs, group.rows);
     set_to_zero(group.rounded_sums, group_rows);
-    group.has_q = group.has_out = group.has_special_out = group.all_begun = false;
+    group.has_out = group.has_special_out = group.all_begun = false;
     begin = smaller_of(begin, group.rows.begin);
     end = larger_of(end, group.rows.end);
-    steps += group.rows.begin < group.rows.end ? (group.rows.end - group.rows.begin) / step_keys + 1 : 0;
+    if (group.rows.begin >= group.rows.end) continue;
+    steps += (group.rows.end - group.rows.begin) / step_keys + 1;
+    begin_group<dtype>(call, block, layout, group);
   }
   const int64_t tail = block.seq_k % step_keys;
   if (layout.k_in_place && tail != 0) copy_k_step(call, block, layout, block.seq_k - tail, tail, scratch.last_keys);
-  FetchAhead ahead(call, block, steps);
+  KeysAhead ahead(p, block, steps);
   ProductUnit unit;
   for (int64_t chunk = begin; chunk < end;) {
     const int64_t next = (chunk / layout.chunk_keys + 1) * layout.chunk_keys;
@@ -241,16 +244,11 @@ void forward_pairs_as(const Call& call, const Block& block, void* memory) {
       const int64_t from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
       const int64_t to = smaller_of(next, round_up(group.rows.end, step_keys));
       if (from >= to) continue;
-      if (!group.has_q) begin_group<dtype>(call, block, layout, group);
-      const bool another = i + 1 < groups && !scratch.groups[i + 1].has_q, last = group.rows.end <= next;
-      ahead.begin(another ? &scratch.groups[i + 1] : nullptr, last ? &group : nullptr, (to - from) / step_keys);
       forward_group<dtype, exact_sums>(unit, call, block, layout, scratch, group, from, to, ahead);
-      if (last) end_group<dtype>(call, block, group, scratch.some_rows);
     }
     chunk = next;
   }
-  for (int i = 0; i < groups; ++i)  // that saw no key
-    if (!scratch.groups[i].has_out) end_group<dtype>(call, block, scratch.groups[i], scratch.some_rows);
+  for (int i = 0; i < groups; ++i) end_group<dtype>(call, block, scratch.groups[i], scratch.some_rows);
 }
 
 void forward_pairs(const Call& call, const Block& block, void* scratch) {
