@@ -88,11 +88,28 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
       add_special_values<dtype>(call, block, layout, group, summed, weights_at(summed));
   };
   const auto x_of = [&](int64_t key) { return scratch.x[key / step_keys % 2]; };
+  // True if keys of the step are hidden from some row.
   const auto shape = [&](int64_t key, float* x) {
     if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
     shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
-    hide_unseen(block, group.rows, key, step_keys, x);
+    const bool hides = hide_unseen(block, group.rows, key, step_keys, x);
     if constexpr (Parts == 1) begin_references(call, group, x);
+    return hides || (call.problem->features & (ATTUNE_BIAS | ATTUNE_MASK)) != 0;
+  };
+  using Careful = typename WeightsOf<dtype, exact_sums, true>::Type;
+  const auto weigh_again = [&](int64_t key, const float* x) {
+    Careful weights(call, group, x, weights_at(key));
+    weights.finish();
+    if (weights.fit(group)) return weights.add_to(group);
+    if (summed < key) add_values(key);  // by the references so far
+    Floats top[group_vecs];
+    Ints moves[group_vecs];
+    weights.find_moves(call, group, x, top, moves);
+    move_references(call, layout, group, top, moves);
+    if constexpr (Parts == 1) set_distances(call, group);
+    Careful again(call, group, x, weights_at(key));
+    again.finish();
+    again.add_to(group);
   };
   // The scores of the next step are computed beside the weights of this one.
   const auto weigh = [&]<typename Weights>(int64_t key, const float* x) {
@@ -100,27 +117,18 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
     if (const int64_t next = key + step_keys; next < to)
       score_step<dtype>(unit, call, block, layout, group, next, scratch.last_keys, x_of(next), holds_q, weights);
     weights.finish();
-    if (weights.fit(group)) [[likely]]
-      return weights.add_to(group);
-    if (summed < key) add_values(key);  // by the references so far
-    Floats top[group_vecs];
-    Ints moves[group_vecs];
-    weights.find_moves(group, x, top, moves);
-    move_references(call, layout, group, top, moves);
-    if constexpr (Parts == 1) set_distances(call, group);
-    with_weights<dtype, exact_sums>(group, [&]<typename Again>() {
-      Again again(call, group, x, weights_at(key));
-      again.finish();
-      again.add_to(group);
-    });
+    weights.fit(group) ? weights.add_to(group) : weigh_again(key, x);
   };
   Idle idle;
   score_step<dtype>(unit, call, block, layout, group, from, scratch.last_keys, x_of(from), holds_q, idle);
   for (int64_t key = from; key < to; key += step_keys) {
     float* const x = x_of(key);
-    shape(key, x);
+    const bool hides = shape(key, x);
     ahead.step();
-    with_weights<dtype, exact_sums>(group, [&]<typename Weights>() { weigh.template operator()<Weights>(key, x); });
+    if (hides || group.some_far)
+      weigh.template operator()<Careful>(key, x);
+    else
+      weigh.template operator()<typename WeightsOf<dtype, exact_sums, false>::Type>(key, x);
   }
   add_values(to);
 }

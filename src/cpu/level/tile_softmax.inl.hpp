@@ -92,7 +92,7 @@ class SplitWeights {
     store(group.rows.sums + width, total_[1]);
   }
   // Where references have to move, and to what.
-  ATTUNE_INLINE void find_moves(const Group& group, const float*, Floats (&top)[group_vecs],
+  ATTUNE_INLINE void find_moves(const Call&, const Group& group, const float*, Floats (&top)[group_vecs],
                                 Ints (&moves)[group_vecs]) const {
     top[0] = top_[0];
     top[1] = top_[1];
@@ -137,7 +137,7 @@ class SplitWeights {
 // Its distance is kept in 256ths, as 16 bits, and everything beyond is a weight of 0. A bf16 has 7 bits after its
 // exponent: if 2^f were 1 + f for fractions, the bits of a weight would be those of the highest less half its distance.
 // The difference is in a table, so that weights are 2^-(distance / 256) rounded to nearest.
-constexpr float whole_distance = 0x1p24f;  // of a factor of 2: the upper 16 bits of an integer are 256ths
+constexpr float whole_distance = 256;                                            // of a factor of 2
 constexpr uint16_t highest_weight = (127 + static_cast<int>(most_excess)) << 7;  // 2^most_excess as bf16
 
 struct WeightCurve {
@@ -161,11 +161,12 @@ struct WeightCurve {
 constexpr WeightCurve weight_curve;
 
 // How the scores x of a row become distances: (x - origin) * factor + bound. A score that exceeds the reference by
-// most_excess has a distance of 0. The origin is 0, which takes one instruction less, unless the reference is so large
-// that rounding the bound would be felt.
+// most_excess has a distance of 0. The bound is larger by `zero_distance`, where floats are whole numbers: so the sum
+// is rounded to nearest, and its lower 16 bits are the distance if the upper ones are those of zero_distance. The
+// origin is 0, which takes one instruction less, unless the reference is too large for that.
+constexpr float zero_distance = 0x1.8p23f, most_logarithm = 0x1p12f;
 inline float distance_factor(const Call& call) { return -whole_distance * call.exp2_high; }
 inline void set_distances(const Call& call, Group& group) {
-  constexpr float highest = (most_excess + 0.5f / 256) * whole_distance, most_logarithm = 0x1p12f;
   Ints not_begun{}, far{};
   for (int v = 0; v < group_vecs; ++v) {
     const Floats largest = load(group.rows.largest + v * width), reference = reference_of(largest);
@@ -174,11 +175,21 @@ inline void set_distances(const Call& call, Group& group) {
     not_begun |= largest == -float_infinity;
     far |= is_far;
     store(group.origin + v * width, is_far ? reference : Floats{});
-    store(group.bound + v * width,
-          is_far ? splat(highest) : multiply_add(logarithm, splat(whole_distance), splat(highest)));
+    const Floats bound = splat(zero_distance + most_excess * whole_distance);
+    store(group.bound + v * width, is_far ? bound : bound + logarithm * whole_distance);
   }
   group.all_begun = !any(not_begun);
   group.some_far = any(far);
+}
+// A reference near `top` whose bound is a whole number: rounding the bound would change all weights of a row, but
+// not what was summed by an earlier reference.
+inline Floats reference_near(const Call& call, Floats top) {
+  constexpr float most = most_logarithm * whole_distance;
+  const float unit = whole_distance * call.exp2_high;
+  if (unit == 0) return top;
+  const Floats distance = top * unit, rounded = distance + zero_distance - zero_distance;
+  const Ints is_far = (distance > most) | (distance < -most);
+  return is_far ? top : rounded / unit;
 }
 
 // The largest of each row's scores. A row with a score that is NaN or infinite has no softmax: its sum becomes NaN, and
@@ -199,9 +210,9 @@ inline void find_tops(const Group& group, const float* x, Floats (&top)[group_ve
   }
 }
 
-// A step's weights of bf16; see SplitWeights. far: whether group.some_far; a row's weights are the same either way, for
-// its origin is 0 where it is not far itself.
-template <bool exact_sums, bool far>
+// A step's weights of bf16; see SplitWeights. Where it is not `careful`, all distances must be below 2^16, and origins
+// 0; otherwise the weights do not fit, though careful ones may. Those that fit are the same either way.
+template <bool exact_sums, bool careful>
 class Bf16Weights {
  public:
   ATTUNE_INLINE Bf16Weights(const Call& call, const Group& group, const float* x, char* weights)
@@ -234,11 +245,13 @@ class Bf16Weights {
       store(group.rows.sums + width, total_[1]);
     }
   }
-  ATTUNE_INLINE void find_moves(const Group& group, const float* x, Floats (&top)[group_vecs],
+  ATTUNE_INLINE void find_moves(const Call& call, const Group& group, const float* x, Floats (&top)[group_vecs],
                                 Ints (&moves)[group_vecs]) const {
+    static_assert(careful);
     find_tops(group, x, top);
     moves[0] = is_unfit<0>() & (top[0] > load(group.rows.largest));
     moves[1] = is_unfit<1>() & (top[1] > load(group.rows.largest + width));
+    for (Floats& reference : top) reference = reference_near(call, reference);
   }
 
  private:
@@ -249,14 +262,13 @@ class Bf16Weights {
     reference_[v] = reference_of(load(group.rows.largest + v * width));
     total_[v] = load(group.rows.sums + v * width);
     rounded_total_[v] = load(group.rounded_sums + v * width);
-    greatest_[v] = Words{};
+    unfit_[v] = Words{};
   }
   template <int v>
   ATTUNE_INLINE void weigh_pair() {
     const Floats even_x = load(x_ + v * width), odd_x = load(x_ + group_rows + v * width);
-    const Floats even = distance_of<v>(even_x), odd = distance_of<v>(odd_x);
-    greatest_[v] = greater(greatest_[v], greater(bits_as<Words>(even), bits_as<Words>(odd)));
-    const __m512i distance = bits_as<__m512i>(upper_halves(integers(even), integers(odd)));
+    const Words even = distance_of<v>(even_x), odd = distance_of<v>(odd_x);
+    const __m512i distance = _mm512_mask_blend_epi16(0xaaaaaaaau, bits_as<__m512i>(even), bits_as<__m512i>(odd << 16));
     const __m512i curve =
         _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low_, _mm512_srli_epi16(distance, 1), high_);
     const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest_, _mm512_avg_epu16(distance, curve)));
@@ -266,26 +278,31 @@ class Bf16Weights {
       total_[v] += exact_weight(even_x, reference_[v], exact_factor_);
       total_[v] += exact_weight(odd_x, reference_[v], exact_factor_);
     }
-    stay_here(greatest_[v], rounded_total_[v]);
+    stay_here(unfit_[v], rounded_total_[v]);
   }
+  // In the lower halves of words.
   template <int v>
-  ATTUNE_INLINE Floats distance_of(Floats score) const {
-    return multiply_add(far ? score - origin_[v] : score, factor_, bound_[v]);
+  ATTUNE_INLINE Words distance_of(Floats score) {
+    const Words zero = bits_as<Words>(splat(zero_distance));
+    if constexpr (careful) {
+      const Floats distance = multiply_add(score - origin_[v], factor_, bound_[v]);
+      unfit_[v] |= bits_as<Words>(~(distance >= zero_distance));
+      const Floats most = splat(zero_distance + 0xffff);
+      return bits_as<Words>(distance < most ? distance : most);
+    }
+    const Words distance = bits_as<Words>(multiply_add(score, factor_, bound_[v]));
+    unfit_[v] |= distance ^ zero;
+    return distance;
   }
-  // The greatest distance as the bits of a float: above those of infinity where a score is NaN or exceeds its reference
-  // by far.
   template <int v>
   ATTUNE_INLINE Ints is_unfit() const {
-    return greatest_[v] > 0x7f800000u;
+    return (unfit_[v] & 0xffff0000u) != 0u;
   }
-  static Words greater(Words a, Words b) { return a > b ? a : b; }
-  // All ones for what is no such integer.
-  static Words integers(Floats v) { return bits_as<Words>(_mm512_maskz_cvttps_epu32(0xffff, v)); }
 
   __m512i low_, high_, highest_;
   Floats factor_, exact_factor_, origin_[group_vecs], bound_[group_vecs], reference_[group_vecs];
   Floats total_[group_vecs], rounded_total_[group_vecs];
-  Words greatest_[group_vecs];
+  Words unfit_[group_vecs];  // not 0 in the upper half where a score is NaN or exceeds its reference by far
   const float* x_;
   char* to_;
   int64_t left_ = step_pairs;
@@ -298,21 +315,24 @@ inline void begin_references(const Call& call, Group& group, const float* x) {
   find_tops(group, x, top);
   for (int v = 0; v < group_vecs; ++v) {
     float* const reference = group.rows.largest + v * width;
-    store(reference, load(reference) == -float_infinity ? top[v] : load(reference));
+    store(reference, load(reference) == -float_infinity ? reference_near(call, top[v]) : load(reference));
   }
   set_distances(call, group);
 }
 
-// Calls f with the class of a group's weights.
-template <Dtype dtype, bool exact_sums, typename F>
-void with_weights(const Group& group, const F& f) {
-  if constexpr (parts_of<dtype> == 2)
-    f.template operator()<SplitWeights>();
-  else if (group.some_far)
-    f.template operator()<Bf16Weights<exact_sums, true>>();
-  else
-    f.template operator()<Bf16Weights<exact_sums, false>>();
-}
+// The class of a step's weights, of those that may not fit and of those that do unless a reference has to move.
+template <Dtype dtype, bool exact_sums, bool careful>
+struct WeightsOf {
+  using Type = Bf16Weights<exact_sums, careful>;
+};
+template <bool exact_sums, bool careful>
+struct WeightsOf<Dtype::f16, exact_sums, careful> {
+  using Type = SplitWeights;
+};
+template <bool exact_sums, bool careful>
+struct WeightsOf<Dtype::f32, exact_sums, careful> {
+  using Type = SplitWeights;
+};
 
 }  // namespace
 }  // namespace attune::cpu::ATTUNE_LEVEL
