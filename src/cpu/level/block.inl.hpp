@@ -166,18 +166,19 @@ void begin_rows(const Block& block, int first, int count, int vecs, Tile<T>& til
   tile.first = first;
   tile.count = count;
   tile.vecs = vecs;
-  tile.begin = INT64_MAX;
-  tile.end = 0;
-  tile.common_begin = 0;
-  tile.common_end = INT64_MAX;
+  int64_t begin = INT64_MAX, end = 0, common_begin = 0, common_end = INT64_MAX;
   for (int lane = 0; lane < count; ++lane) {
     const KeyRange& range = block.visible[first + lane];
-    tile.common_begin = larger_of(tile.common_begin, range.begin);
-    tile.common_end = smaller_of(tile.common_end, range.end);
-    if (range.begin >= range.end) continue;
-    tile.begin = smaller_of(tile.begin, range.begin);
-    tile.end = larger_of(tile.end, range.end);
+    const bool is_empty = range.begin >= range.end;
+    common_begin = larger_of(common_begin, range.begin);
+    common_end = smaller_of(common_end, range.end);
+    begin = smaller_of(begin, is_empty ? INT64_MAX : range.begin);
+    end = larger_of(end, is_empty ? 0 : range.end);
   }
+  tile.begin = begin;
+  tile.end = end;
+  tile.common_begin = common_begin;
+  tile.common_end = common_end;
   for (int lane = 0; lane < vecs * width; ++lane) {
     tile.largest[lane] = -float_infinity;
     tile.sums[lane] = 0;

@@ -73,9 +73,7 @@ inline StepHeader header_at(const Block& block, const TileLayout& layout, int64_
 }
 
 // What vectors compute beside the products, where that is nothing.
-struct Idle {
-  void advance(int64_t) {}
-};
+struct Idle {};
 
 // Two tiles of the left operand: rows `pitch` apart, the second tile `half` and the second part `part` further on.
 struct LeftOperand {

@@ -88,13 +88,18 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
       add_special_values<dtype>(call, block, layout, group, summed, weights_at(summed));
   };
   const auto x_of = [&](int64_t key) { return scratch.x[key / step_keys % 2]; };
-  // True if keys of the step are hidden from some row.
+  // True if keys of the step are hidden from some row. Most steps have plain scores, and are not looked at any further.
+  const bool has_mask = (call.problem->features & (ATTUNE_BIAS | ATTUNE_MASK)) != 0;
+  const bool plain = Parts == 1 && !has_mask && !(call.cap > 0);
   const auto shape = [&](int64_t key, float* x) {
+    const bool all_see = key >= group.rows.common_begin && key + step_keys <= group.rows.common_end;
+    if (plain && all_see && group.all_begun) [[likely]]
+      return false;
     if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
     shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
-    const bool hides = hide_unseen(block, group.rows, key, step_keys, x);
+    hide_unseen(block, group.rows, key, step_keys, x);
     if constexpr (Parts == 1) begin_references(call, group, x);
-    return hides || (call.problem->features & (ATTUNE_BIAS | ATTUNE_MASK)) != 0;
+    return !all_see || has_mask;
   };
   using Careful = typename WeightsOf<dtype, exact_sums, true>::Type;
   const auto weigh_again = [&](int64_t key, const float* x) {

@@ -15,49 +15,42 @@ inline void zero_sums(Tiles& tiles) {
   tiles.zero<3>();
 }
 
-// Adds the product of two by two tiles, 4 and 5 by 6 and 7, to tiles 0 to 3. Vectors go on after each four products or
-// after each one.
-template <bool after_each, typename Work>
-ATTUNE_INLINE void multiply_tiles(Tiles& tiles, Work& work, int64_t pairs) {
-  tiles.multiply_add<0, 4, 6>();
-  if constexpr (after_each) work.advance(pairs);
-  tiles.multiply_add<1, 4, 7>();
-  if constexpr (after_each) work.advance(pairs);
-  tiles.multiply_add<2, 5, 6>();
-  if constexpr (after_each) work.advance(pairs);
-  tiles.multiply_add<3, 5, 7>();
+// What happens between two products: the vectors go on with their work, or nothing does.
+ATTUNE_INLINE void go_on(Tiles& tiles, Idle&, int64_t) { tiles.pause(); }
+template <typename Work>
+ATTUNE_INLINE void go_on(Tiles&, Work& work, int64_t pairs) {
   work.advance(pairs);
+}
+
+// Adds the product of two by two tiles to tiles 0 to 3: 4 and 5 by 6 and 7. New ones are loaded right before their
+// first use. Work goes on after each product, or after the last.
+template <bool new_a, bool new_b, bool after_each, typename Work>
+ATTUNE_INLINE void multiply_tiles(Tiles& tiles, const LeftOperand& a, const char* b, Work& work, int64_t pairs) {
+  if constexpr (new_a) tiles.stream<4>(a.at, a.pitch);
+  if constexpr (new_b) tiles.load<6>(b, tile_row_bytes);
+  tiles.multiply_add<0, 4, 6>();
+  after_each ? go_on(tiles, work, pairs) : tiles.pause();
+  if constexpr (new_b) tiles.load<7>(b + tile_bytes, tile_row_bytes);
+  tiles.multiply_add<1, 4, 7>();
+  after_each ? go_on(tiles, work, pairs) : tiles.pause();
+  if constexpr (new_a) tiles.stream<5>(a.at + a.half, a.pitch);
+  tiles.multiply_add<2, 5, 6>();
+  after_each ? go_on(tiles, work, pairs) : tiles.pause();
+  tiles.multiply_add<3, 5, 7>();
+  go_on(tiles, work, pairs);
 }
 
 // Adds the product of operands of one part or two. Of two parts, low by low is left out unless asked for.
 template <int Parts, bool low_by_low, typename Work>
 ATTUNE_INLINE void multiply_step(Tiles& tiles, const LeftOperand& a, const char* b, int64_t b_part, Work& work,
                                  int64_t pairs) {
-  const auto load_a = [&](int64_t part) {
-    tiles.stream<4>(a.at + part * a.part, a.pitch);
-    tiles.stream<5>(a.at + part * a.part + a.half, a.pitch);
-  };
-  const auto load_b = [&](int64_t part) {
-    tiles.load<6>(b + part * b_part, tile_row_bytes);
-    tiles.load<7>(b + part * b_part + tile_bytes, tile_row_bytes);
-  };
-  if constexpr (Parts == 2) {
-    load_a(1);
-    if constexpr (low_by_low) {
-      load_b(1);
-      multiply_tiles<false>(tiles, work, pairs);
-    }
-    load_b(0);
-    multiply_tiles<false>(tiles, work, pairs);
-    load_a(0);
-    multiply_tiles<false>(tiles, work, pairs);
-    load_b(1);
-    multiply_tiles<false>(tiles, work, pairs);
-  } else {
-    load_a(0);
-    load_b(0);
-    multiply_tiles<true>(tiles, work, pairs);
-  }
+  if constexpr (Parts == 1) return multiply_tiles<true, true, true>(tiles, a, b, work, pairs);
+  LeftOperand low = a;
+  low.at += a.part;
+  if constexpr (low_by_low) multiply_tiles<true, true, false>(tiles, low, b + b_part, work, pairs);
+  multiply_tiles<!low_by_low, true, false>(tiles, low, b, work, pairs);
+  multiply_tiles<true, false, false>(tiles, a, b, work, pairs);
+  multiply_tiles<false, true, false>(tiles, a, b + b_part, work, pairs);
 }
 
 // How many pairs of weights go between the products of a step's scores, so that they last as long.
@@ -104,15 +97,15 @@ ATTUNE_INLINE void scores_of_held_q(Tiles& tiles, const Call& call, const Block&
     tiles.zero<0>();
     tiles.zero<1>();
     tiles.stream<2>(k.at, k.pitch);
-    tiles.stream<3>(k.at + next, k.pitch);
     tiles.multiply_add<0, 2, 4>();
-    work.advance(pairs);
+    go_on(tiles, work, pairs);
     tiles.multiply_add<1, 2, 5>();
-    work.advance(pairs);
+    go_on(tiles, work, pairs);
+    tiles.stream<3>(k.at + next, k.pitch);
     tiles.multiply_add<0, 3, 6>();
-    work.advance(pairs);
+    go_on(tiles, work, pairs);
     tiles.multiply_add<1, 3, 7>();
-    work.advance(pairs);
+    go_on(tiles, work, pairs);
     tiles.store<0>(x, pitch);
     tiles.store<1>(x + tile_side, pitch);
   }

@@ -81,6 +81,7 @@ class Tiles {
       tiles_[c][m] = bits_as<Words>(flushed(sum));
     }
   }
+  void pause() {}
 
  private:
   const TileConfig& config_;
@@ -93,9 +94,9 @@ class Tiles {
 // and every switch of threads would carry 8 KiB more.
 // Assembly, because GCC's intrinsics take a tile's number as text only.
 //
-// Loads and products are followed by instructions that do nothing. On a core whose other thread is busy, tile
-// instructions take up to 1.7 times as long where fewer than seven others are between them; on an idle one it makes no
-// difference.
+// On a core whose other thread is busy, tile instructions take up to 1.7 times as long where fewer than seven others
+// are between them; on an idle one it makes no difference. So loads are followed by instructions that do nothing, and
+// after a product pause() adds some, unless there is other work.
 #define ATTUNE_GAP "\n.rept 8\n nop\n.endr"
 class Tiles {
  public:
@@ -124,8 +125,9 @@ class Tiles {
   // c += a * b
   template <int c, int a, int b>
   void multiply_add() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ATTUNE_GAP : : "i"(c), "i"(a), "i"(b));
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
   }
+  void pause() { asm volatile(ATTUNE_GAP); }
 };
 #undef ATTUNE_GAP
 
