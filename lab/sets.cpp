@@ -122,10 +122,12 @@ ProblemSet cpu() {
       "what the CPU kernels are measured by: long rows, the mission's shape, decoding from memory, the smallest call",
       {
           "fwd b1 h8/8 q1024 k1024 d128 bf16 nolse",
+          "fwd b1 h8/8 q1024 k1024 d128 bf16 nolse bhsd",
           "fwd b1 h8/8 q1024 k1024 d128 bf16",
           "fwd b1 h8/8 q2048 k2048 d128 bf16 causal-br nolse",
           "fwd b1 h8/8 q1024 k1024 d64 bf16 nolse",
           "fwd b1 h8/8 q512 k512 d64 bf16 nolse",
+          "fwd b1 h8/8 q512 k512 d64 bf16 nolse bhsd",
           "fwd b1 h8/8 q512 k512 d64 bf16 causal-br nolse",
           "fwd b1 h8/8 q1024 k1024 d128 f16 nolse",
           "fwd b1 h8/8 q1024 k1024 d128 f32",

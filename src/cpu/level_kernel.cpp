@@ -52,6 +52,12 @@ constexpr double most_packed_bytes = 64 << 20;
 // Waking sleeping threads takes about this long.
 constexpr double least_seconds_for_threads = 10e-6;
 
+// The keys of a head lie beside each other in memory. Where they do not, each would be on a page of its own, and to
+// fetch them during the products would delay those by more than it saves.
+bool rows_are_neighbours(const Problem& problem) {
+  return problem.k.row == problem.dim_qk && problem.v.row == problem.dim_v;
+}
+
 // The rows of neighbouring KV heads lie beside each other in memory, those of neighbouring keys do not.
 bool heads_are_neighbours(const Problem& problem) {
   const auto are = [](const attune_strides& strides, int64_t dim) {
@@ -156,7 +162,8 @@ class LevelPlan final : public Plan {
               const int64_t count = tasks.count_of(head / problem.heads_kv) * splits_;
               // The last quarter fetches the next head's keys: much earlier, and they would be gone again.
               const int64_t first = count - (count + 3) / 4;
-              if (next >= 0 && index >= first) packed_of(next).share(index - first, count - first, task.block);
+              if (next >= 0 && index >= first && rows_are_neighbours(problem))
+                packed_of(next).share(index - first, count - first, task.block);
               compute(call, task, index % splits_, partials);
             },
     };

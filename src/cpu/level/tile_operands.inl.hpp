@@ -73,6 +73,9 @@ struct TileLayout {
   int64_t step_bytes() const { return k_at() + (k_in_place ? 0 : k_bytes()); }
 };
 
+// Asks for a line of the step that is packed after this one, if there is one: no address is wrong for that.
+inline void fetch_later(const char* line) { __builtin_prefetch(line, 0, 2); }
+
 // What the products cannot do right, and is done after them (patch_scores, add_special_values).
 struct StepHeader {
   bool special_keys, special_values;

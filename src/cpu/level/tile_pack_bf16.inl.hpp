@@ -42,17 +42,19 @@ class SpecialWatch {
   AllHalves worst_{};
 };
 
-// `keys` <= 32 keys from `from`, then zeros, as tiles of K.
-inline void copy_k_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
+// `keys` <= 32 keys from `first`, then zeros, as tiles of K.
+inline void copy_k_step(const Call& call, const Block& block, const TileLayout& layout, int64_t first, int64_t keys,
                         char* to) {
   const Problem& p = *call.problem;
-  const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
+  const char* const k = element(call.args->k, p.dtype, key_offset(p, p.k, block, first));
   for (int64_t key = 0; key < step_keys; ++key) {
     char* const tile = to + key / tile_side * layout.qk_steps * tile_bytes + key % tile_side * tile_row_bytes;
-    for (int64_t step = 0; step < layout.qk_steps; ++step)
-      store_bytes(tile + step * tile_bytes, key < keys ? load_pairs(k + key * p.k.row * 2 + step * tile_row_bytes,
-                                                                    p.dim_qk - step * step_channels)
-                                                       : Words{});
+    const char* const row = k + key * p.k.row * 2;
+    for (int64_t step = 0; step < layout.qk_steps; ++step) {
+      const char* const from = row + step * tile_row_bytes;
+      fetch_later(from + step_keys * p.k.row * 2);
+      store_bytes(tile + step * tile_bytes, key < keys ? load_pairs(from, p.dim_qk - step * step_channels) : Words{});
+    }
   }
 }
 
@@ -65,6 +67,7 @@ bool transpose_v_strip(const char* v, int64_t pitch, int64_t keys, int64_t colum
   const auto load_key = [&](int64_t key) {
     if (key >= keys) return __m512i{};
     const Words pairs = load_pairs(v + key * pitch, columns);
+    fetch_later(v + (key + step_keys) * pitch);
     if constexpr (clean) {
       const __mmask32 unfit = special_pairs(pairs);
       special |= unfit;

@@ -57,6 +57,8 @@ bool split_k_step(const Call& call, const Block& block, const TileLayout& layout
       if (key < keys) {
         Floats value[2];
         load_32<dtype>(k, step * step_channels, p.dim_qk, value);
+        for (int64_t i = 0; i < step_channels * size_of<dtype>; i += 64)
+          fetch_later(k + (step_keys * p.k.row + step * step_channels) * size_of<dtype> + i);
         special |= is_not_finite(value[0]) | is_not_finite(value[1]);
         split_row<dtype>(value, part);
       }
@@ -82,6 +84,7 @@ bool split_v_step(const Call& call, const Block& block, const TileLayout& layout
         const int64_t key = 2 * pair + i;
         if (key >= keys || column >= p.dim_v) continue;
         const Floats value = load_some<dtype>(v + key * p.v.row * size_of<dtype>, column, p.dim_v);
+        fetch_later(v + ((key + step_keys) * p.v.row + column) * size_of<dtype>);
         const Ints unfit = dtype == Dtype::f16 ? is_not_finite(value) : is_special(value);  // no float16 is that small
         special |= unfit;
         split<dtype>(unfit ? Floats{} : value, part[i]);
