@@ -219,13 +219,16 @@ class Bf16Weights {
       : low_(load_bytes<__m512i>(weight_curve.at)),
         high_(load_bytes<__m512i>(weight_curve.at + vector_bytes)),
         highest_(_mm512_set1_epi16(highest_weight)),
+        zero_(bits_as<__m512i>(splat(zero_distance))),
         factor_(splat(distance_factor(call))),
         exact_factor_(splat(call.exp2_high)),
         x_(x),
         to_(weights) {
     begin<0>(group);
     begin<1>(group);
-    stay_here(low_, high_);  // in registers
+    stay_here(low_, high_);  // in registers, and not loaded again for each pair
+    stay_here(highest_, zero_);
+    asm volatile("" : "+k"(odd_));
   }
 
   ATTUNE_INLINE void advance(int64_t pairs) {
@@ -268,7 +271,7 @@ class Bf16Weights {
   ATTUNE_INLINE void weigh_pair() {
     const Floats even_x = load(x_ + v * width), odd_x = load(x_ + group_rows + v * width);
     const Words even = distance_of<v>(even_x), odd = distance_of<v>(odd_x);
-    const __m512i distance = _mm512_mask_blend_epi16(0xaaaaaaaau, bits_as<__m512i>(even), bits_as<__m512i>(odd << 16));
+    const __m512i distance = _mm512_mask_blend_epi16(odd_, bits_as<__m512i>(even), bits_as<__m512i>(odd << 16));
     const __m512i curve =
         _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low_, _mm512_srli_epi16(distance, 1), high_);
     const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest_, _mm512_avg_epu16(distance, curve)));
@@ -283,7 +286,6 @@ class Bf16Weights {
   // In the lower halves of words.
   template <int v>
   ATTUNE_INLINE Words distance_of(Floats score) {
-    const Words zero = bits_as<Words>(splat(zero_distance));
     if constexpr (careful) {
       const Floats distance = multiply_add(score - origin_[v], factor_, bound_[v]);
       unfit_[v] |= bits_as<Words>(~(distance >= zero_distance));
@@ -291,7 +293,9 @@ class Bf16Weights {
       return bits_as<Words>(distance < most ? distance : most);
     }
     const Words distance = bits_as<Words>(multiply_add(score, factor_, bound_[v]));
-    unfit_[v] |= distance ^ zero;
+    constexpr int a_or_b_xor_c = 0xf6;  // spelled out, because compilers make three instructions of two such steps
+    unfit_[v] = bits_as<Words>(
+        _mm512_ternarylogic_epi32(bits_as<__m512i>(unfit_[v]), bits_as<__m512i>(distance), zero_, a_or_b_xor_c));
     return distance;
   }
   template <int v>
@@ -299,9 +303,10 @@ class Bf16Weights {
     return (unfit_[v] & 0xffff0000u) != 0u;
   }
 
-  __m512i low_, high_, highest_;
+  __m512i low_, high_, highest_, zero_;
   Floats factor_, exact_factor_, origin_[group_vecs], bound_[group_vecs], reference_[group_vecs];
   Floats total_[group_vecs], rounded_total_[group_vecs];
+  __mmask32 odd_ = 0xaaaaaaaau;
   Words unfit_[group_vecs];  // not 0 in the upper half where a score is NaN or exceeds its reference by far
   const float* x_;
   char* to_;
