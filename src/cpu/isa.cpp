@@ -86,4 +86,13 @@ const Level* pair_level() {
   return nullptr;
 }
 
+bool pairs_are_quick() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd");
+#else
+  return false;
+#endif
+}
+
 }  // namespace attune::cpu

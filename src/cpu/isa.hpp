@@ -21,4 +21,7 @@ const Level& best_level();
 // The level that multiplies pairs of bf16 in vectors, or NULL where it cannot be used.
 const Level* pair_level();
 
+// Whether that does more than float32 vectors do: on AMD's CPUs twice as much, on Intel's half as much.
+bool pairs_are_quick();
+
 }  // namespace attune::cpu

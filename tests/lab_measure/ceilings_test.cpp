@@ -47,7 +47,8 @@ TEST(Ceilings, OfThisCpuArePlausible) {
   const Ceiling& pairs = named(ceilings, "pairs");
   EXPECT_EQ(pairs.absence.empty(), cpu::pair_level() != nullptr);
   if (pairs.absence.empty()) {
-    EXPECT_GT(pairs.value, 0.8 * named(ceilings, "fma").value) << "half as often, twice as much";
+    const double least = cpu::pairs_are_quick() ? 1.5 : 0.3;
+    EXPECT_GT(pairs.value, least * named(ceilings, "fma").value);
   }
   const Ceiling& amx = named(ceilings, "amx");
   EXPECT_EQ(amx.absence, cpu::amx_absence());

@@ -46,14 +46,14 @@ TEST(CpuBars, SayWhatWasSetOut) {
     EXPECT_EQ(bar.stretch.value_or(0), stretch) << name;
     EXPECT_EQ(bar.threads, threads) << name;
   };
-  expect("bf16 D=128, N >= 1024", 1, Kind::share, 0.40, 0.55);
+  expect("bf16 D=128, N >= 1024", 2, Kind::share, 0.40, 0.55);
   expect("bf16 D=64, N >= 1024", 1, Kind::share, 0.30, 0.40);
   expect("bf16 causal, N = 2048 D=128", 1, Kind::share, 0.36, 0.48);
-  expect("mission, bf16 full", 1, Kind::gflops, 1200, 1600, 2);
+  expect("mission, bf16 full", 2, Kind::gflops, 1200, 1600, 2);
   expect("f16 D=128", 1, Kind::share, 0.13, 0.19);
   expect("float32 D=128", 1, Kind::share, 0.70, 0.80);
   expect("decoding bf16, groups up to 8", 3, Kind::share, 0.85, 0.95, 2);
-  expect("2 threads over 1, N >= 512", 9, Kind::speedup, 1.9, 0, 2);
+  expect("2 threads over 1, N >= 512", 11, Kind::speedup, 1.9, 0, 2);
   expect("smallest call from C", 1, Kind::microseconds, 3, 0);
   EXPECT_EQ(cpu_bars().size(), 9u);
   for (const CpuBar& bar : cpu_bars())
@@ -116,7 +116,7 @@ TEST(CpuBars, AreJudgedForEveryNumberOfThreadsTheyApplyTo) {
   EXPECT_THAT(judged(rows_of(two, 16, 1), two).why, HasSubstr("--threads 2"));
   rows = rows_of(two, 2, 1);  // 1 GFLOP in 1 ms
   EXPECT_EQ(judged(rows, two).state, BarState::missed);
-  rows[0].seconds = about(0.5e-3);
+  for (CpuRow& row : rows) row.seconds = about(0.5e-3);
   EXPECT_EQ(judged(rows, two).state, BarState::met);
   EXPECT_DOUBLE_EQ(judged(rows, two).farthest->estimate, 2000);
 }
