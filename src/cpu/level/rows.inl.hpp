@@ -57,10 +57,19 @@ void load_pieces(const char* from, int64_t count, Floats (&to)[pieces<dtype>]) {
   }
 }
 
+// Whether scores of R rows are products of bf16 pairs, which need no conversion. A single row waits for memory anyway.
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+template <Dtype dtype, int R>
+constexpr bool scores_in_pairs = dtype == Dtype::bf16 && R > 1;
+#else
+template <Dtype, int>
+constexpr bool scores_in_pairs = false;
+#endif
+
 // The state of one KV head.
 template <typename T>
 struct HeadRows {
-  float* q = nullptr;    // few_rows x padded dim_qk
+  float* q = nullptr;    // few_rows x padded dim_qk; in pairs, where scores are, each half of a load's floats is unused
   T* out = nullptr;      // few_rows x padded dim_v
   float* x = nullptr;    // few_rows x key_alignment
   T* weights = nullptr;  // few_rows x key_alignment; the same memory as x where the types agree
@@ -115,6 +124,26 @@ class RowsAhead {
   int64_t row_step_, head_step_, bytes_, left_, head_ = 0, heads_;
 };
 
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+// Adds one load of each key times the same channels of R rows.
+template <int R>
+ATTUNE_INLINE void add_score_pairs(const char* const (&k)[width / R], int64_t d, int64_t count, const float* q,
+                                   int64_t q_pitch, Floats (&sum)[width]) {
+  ATTUNE_UNROLL
+  for (int j = 0; j < width / R; ++j) {
+    const char* const from = k[j] + d * 2;
+    const __m512i key = count >= 2 * width ? load_bytes<__m512i>(from)
+                                           : _mm512_maskz_loadu_epi16(~__mmask32{0} >> (2 * width - count), from);
+    ATTUNE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const auto row = load_bytes<__m512i>(reinterpret_cast<const char*>(q + r * q_pitch + d));
+      Floats& to = sum[r * (width / R) + j];
+      to = _mm512_dpbf16_ps(to, bits_as<__m512bh>(key), bits_as<__m512bh>(row));
+    }
+  }
+}
+#endif
+
 // x[r][i] = q[r] . k[i] for R rows, as many keys at a time as fill a vector with their scores; x is written up to a
 // multiple of that.
 template <Dtype dtype, int R>
@@ -132,6 +161,9 @@ void row_scores(const Problem& p, const char* first, int64_t keys, RowsAhead& ah
     }
     Floats sum[width] = {};
     const auto add = [&](int64_t d, int64_t count) {
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+      if constexpr (scores_in_pairs<dtype, R>) return add_score_pairs<R>(k, d, count, q, q_pitch, sum);
+#endif
       Floats q_row[R][n];
       ATTUNE_UNROLL
       for (int r = 0; r < R; ++r) {
@@ -283,6 +315,9 @@ void begin_head(const Call& call, const Block& block, const RowScratch<T>& scrat
     if (r >= block.count) continue;
     load_q_row(call, block, r, scratch.row);
     for (int64_t d = 0; d < call.problem->dim_qk; ++d) q[place_of<dtype>(d)] = scratch.row[d];
+    if constexpr (scores_in_pairs<dtype, R>)
+      for (int64_t d = 0; d < call.problem->dim_qk; d += unit<dtype>)
+        store(q + d, bits_as<Floats>(bits_as<Words>(load(q + d)) >> 16 | bits_as<Words>(load(q + d + width))));
   }
 }
 
