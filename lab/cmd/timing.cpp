@@ -166,9 +166,9 @@ TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entr
   }
   std::vector<std::vector<std::string>> ceilings(entrants.size());
   std::vector<AddedProbe> probes;
+  const cpu::Level* const pairs = cpu::pair_level();
   const PairUnits units =
-      gpu_ ? PairUnits{}
-           : PairUnits{cpu::amx_absence().empty(), cpu::pair_level() != nullptr && cpu::pairs_are_quick()};
+      gpu_ ? PairUnits{} : PairUnits{cpu::amx_absence().empty(), pairs != nullptr && cpu::is_selectable(*pairs)};
   for (size_t i = 0; i < entrants.size() && !gpu_; ++i) {
     ceilings[i] = cpu_ceilings_of(parsed, timed[i].kernel, units);
     for (const std::string& ceiling : ceilings[i]) {

@@ -1,5 +1,4 @@
 // The CPU kernels that selection chooses from: one per instruction-set level, the same interface to each.
-#include "cpu/isa.hpp"
 #include "cpu/level_kernel.hpp"
 
 namespace attune::cpu {
@@ -22,7 +21,7 @@ struct Avx512 final : LevelKernel {
 const Registration<Avx512> avx512_registration;
 
 struct Avx512Bf16 final : LevelKernel {
-  Avx512Bf16() : LevelKernel(avx512bf16_level, pairs_are_quick() ? 3.5 : 1.6) {}
+  Avx512Bf16() : LevelKernel(avx512bf16_level, 3.5) {}
 };
 const Registration<Avx512Bf16> avx512bf16_registration;
 

@@ -72,10 +72,20 @@ std::string refusal(const Level& level) {
   return {};
 }
 
+bool is_selectable(const Level& level) {
+#if defined(__x86_64__)
+  if (&level == &avx512bf16_level) {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd") || levels()[highest_allowed()] == &level;
+  }
+#endif
+  return true;
+}
+
 const Level& best_level() {
   const auto& all = levels();
   for (size_t i = all.size(); i-- > 1;)
-    if (refusal(*all[i]).empty()) return *all[i];
+    if (is_selectable(*all[i]) && refusal(*all[i]).empty()) return *all[i];
   return portable_level;
 }
 
@@ -84,15 +94,6 @@ const Level* pair_level() {
   if (refusal(avx512bf16_level).empty()) return &avx512bf16_level;
 #endif
   return nullptr;
-}
-
-bool pairs_are_quick() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return __builtin_cpu_is("amd");
-#else
-  return false;
-#endif
 }
 
 }  // namespace attune::cpu

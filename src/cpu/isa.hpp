@@ -15,13 +15,15 @@ const std::vector<const Level*>& levels();
 // avx512bf16, amx) names a lower one. Asking this of AMX asks the system for its use.
 std::string refusal(const Level& level);
 
-// The best level without a refusal.
+// Whether a level may be chosen without being asked for. The one that multiplies pairs of bf16 in vectors must be asked
+// for where it does less than float32 vectors do: on Intel's CPUs half as much, on AMD's twice as much. ATTUNE_CPU_ISA
+// asks for the level it names.
+bool is_selectable(const Level& level);
+
+// The best selectable level without a refusal.
 const Level& best_level();
 
 // The level that multiplies pairs of bf16 in vectors, or NULL where it cannot be used.
 const Level* pair_level();
-
-// Whether that does more than float32 vectors do: on AMD's CPUs twice as much, on Intel's half as much.
-bool pairs_are_quick();
 
 }  // namespace attune::cpu

@@ -214,6 +214,8 @@ constexpr double bytes_per_second = 15e9;
 
 }  // namespace
 
+bool LevelKernel::selectable() const { return is_selectable(level_); }
+
 std::string LevelKernel::refusal(const Problem&, const Context&) const { return cpu::refusal(level_); }
 
 double LevelKernel::predicted_seconds(const Problem& problem, const Context&) const {

@@ -16,6 +16,7 @@ class LevelKernel : public Kernel {
 
   std::string_view name() const override { return name_; }
   DeviceKind device_kind() const override { return DeviceKind::cpu; }
+  bool selectable() const override;
   std::string refusal(const Problem& problem, const Context& context) const override;
   double predicted_seconds(const Problem& problem, const Context& context) const override;
   std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const override;

@@ -30,7 +30,8 @@ class Kernel {
   virtual std::string_view name() const = 0;  // "cpu/portable", "any/fwd", "sm90/fwd"
   virtual DeviceKind device_kind() const = 0;
 
-  // Kernels that exist to be compared with (references, unfused baselines) are reached only by force.
+  // Kernels that exist to be compared with (references, unfused baselines), and those that another one of this machine
+  // always beats, are reached only by force.
   virtual bool selectable() const { return true; }
 
   // Why this kernel cannot serve the problem here, as a clause ("head dim 80 is not 64, 128 or 256"), or "".
