@@ -13,7 +13,7 @@ namespace {
 // Stacked query rows up to which K and V may come from memory more slowly than they are used. Beyond, a problem whose
 // bytes would take longer than its operations is a short one, and lies in a cache.
 constexpr int64_t few_rows = 32;
-// Those that all levels but the tile unit's compute in float32 (docs/cpu.md).
+// Those whose values, and mostly scores, all levels but the tile unit's compute in float32 (docs/cpu.md).
 constexpr int64_t rows_in_float32 = 16;
 
 // A GPU's tables know this one alone, and do not name it.

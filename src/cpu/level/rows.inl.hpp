@@ -69,7 +69,7 @@ constexpr bool scores_in_pairs = false;
 // The state of one KV head.
 template <typename T>
 struct HeadRows {
-  float* q = nullptr;    // few_rows x padded dim_qk; in pairs, where scores are, each half of a load's floats is unused
+  float* q = nullptr;    // few_rows x padded dim_qk; pairs in place of every other vector where scores_in_pairs
   T* out = nullptr;      // few_rows x padded dim_v
   float* x = nullptr;    // few_rows x key_alignment
   T* weights = nullptr;  // few_rows x key_alignment; the same memory as x where the types agree

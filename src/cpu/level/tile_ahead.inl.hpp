@@ -1,5 +1,5 @@
-// What a task of the tile unit fetches while it computes, a few lines a step: a share of the keys that this thread
-// packs next. Strided rows defeat the processor's own prefetching, and all at once they would wait for each other.
+// What a task in pairs of bf16 fetches while it computes, a few lines a step: a share of the keys that this thread
+// packs next. All at once they would wait for each other.
 #pragma once
 
 #include "cpu/level/rows.inl.hpp"

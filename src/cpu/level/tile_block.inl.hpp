@@ -2,8 +2,8 @@
 // tile unit, in vectors (pair_products.inl.hpp); the softmax between them with the rows along the lanes, which leaves
 // the weights in the very layout of the second product's operand.
 //
-// Scores become weights 32 keys at a time, so that they never leave the L1 cache; those of the next 32 are asked for
-// first. The second product follows after a chunk of keys.
+// Scores become weights 32 keys at a time, so that they never leave the L1 cache, while those of the next 32 are
+// computed. The second product follows after a chunk of keys.
 //
 // A row's result does not depend on its neighbours: steps and chunks of keys lie at fixed multiples, a hidden key adds
 // exact zeros, and a row whose reference stays is multiplied by exactly 1.

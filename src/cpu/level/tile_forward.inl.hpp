@@ -102,6 +102,7 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
     return !all_see || has_mask;
   };
   using Careful = typename WeightsOf<dtype, exact_sums, true>::Type;
+  // After weights that did not fit. They are not handed over: what is passed on would be kept in memory.
   const auto weigh_again = [&](int64_t key, const float* x) {
     Careful weights(call, group, x, weights_at(key));
     weights.finish();

@@ -2,7 +2,7 @@
 // in steps of 32, two tiles of 16.
 //
 //   Q      pairs of channels x 16 rows      transposed once per task
-//   K      16 keys x 32 channels            read in place, or packed where it cannot be
+//   K      16 keys x 32 channels            packed once per KV head, or read in place
 //   V^T    16 columns x 32 keys             packed once per KV head
 //   P^T    pairs of keys x 16 rows          what the softmax writes
 //
@@ -17,6 +17,7 @@ namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
 constexpr int64_t step_keys = packed_keys;
+constexpr int64_t step_pairs = step_keys / 2;
 constexpr int64_t step_channels = 32;
 constexpr int group_rows = 32;  // rows of one product: two tiles
 

@@ -59,7 +59,6 @@ template <typename A, typename B>
 ATTUNE_INLINE void stay_here(A& a, B& b) {
   asm volatile("" : "+v"(a), "+v"(b) : : "memory");
 }
-constexpr int64_t step_pairs = step_keys / 2;
 static_assert(group_vecs == 2);
 
 // Weights of two parts.
@@ -328,15 +327,11 @@ inline void begin_references(const Call& call, Group& group, const float* x) {
 // The class of a step's weights, of those that may not fit and of those that do unless a reference has to move.
 template <Dtype dtype, bool exact_sums, bool careful>
 struct WeightsOf {
+  using Type = SplitWeights;
+};
+template <bool exact_sums, bool careful>
+struct WeightsOf<Dtype::bf16, exact_sums, careful> {
   using Type = Bf16Weights<exact_sums, careful>;
-};
-template <bool exact_sums, bool careful>
-struct WeightsOf<Dtype::f16, exact_sums, careful> {
-  using Type = SplitWeights;
-};
-template <bool exact_sums, bool careful>
-struct WeightsOf<Dtype::f32, exact_sums, careful> {
-  using Type = SplitWeights;
 };
 
 }  // namespace

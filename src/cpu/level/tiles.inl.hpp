@@ -96,7 +96,7 @@ class Tiles {
 //
 // On a core whose other thread is busy, tile instructions take up to 1.7 times as long where fewer than seven others
 // are between them; on an idle one it makes no difference. So loads are followed by instructions that do nothing, and
-// after a product pause() adds some, unless there is other work.
+// pause() adds some between products, where there is no other work.
 #define ATTUNE_GAP "\n.rept 8\n nop\n.endr"
 class Tiles {
  public:
