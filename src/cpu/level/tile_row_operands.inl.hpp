@@ -28,14 +28,17 @@ constexpr int64_t place_of_pair(int64_t j, int64_t c) {
   return j / 4 * 4 * vector_keys<R> + c * 4 + j % 4;
 }
 
+// Of a step of keys.
+template <int R>
+constexpr int64_t weights_bytes = R * tile_row_bytes;
+
 // The state of one KV head.
 struct TileRowHead {
-  char* q = nullptr;         // steps of 32 channels x 16 pairs x R rows
-  float* x = nullptr;        // key_alignment x R
-  char* weights = nullptr;   // steps of keys x R rows x 16 pairs
-  float* out = nullptr;      // strips of 32 columns x 2 tiles x R rows x 16
-  float* special = nullptr;  // R rows x columns in order: sums of what the tile unit cannot add up
-  bool has_special = false;
+  char* q = nullptr;          // steps of 32 channels x 16 pairs x R rows
+  float* x = nullptr;         // key_alignment x R
+  char* weights = nullptr;    // steps of keys x R rows x 16 pairs
+  float* out = nullptr;       // strips of 32 columns x 2 tiles x R rows x 16
+  float* next_out = nullptr;  // the same after the chunk at work; then they change places
   // Lanes as in a vector of scores. A row's largest score is the same in all of its lanes; sums are to be added.
   Floats largest, total, rounded_total;
 };
@@ -43,26 +46,29 @@ struct TileRowHead {
 template <int R>
 struct TileRowScratch {
   TileRowHead heads[max_task_heads];
-  int64_t qk_steps = 0, v_strips = 0;
+  int64_t qk_steps = 0, v_strips = 0, dim_v = 0;
   float* bias = nullptr;   // key_alignment x R
   char* copied = nullptr;  // a step of K or V that cannot be read in place
   char* values[2] = {};    // two strips of V: 2 tiles each
+  float* again = nullptr;  // a strip of sums: 2 tiles x R rows x 16
   float* out_row = nullptr;
 
   TileRowScratch(const Problem& p, int count, Arena& arena) {
     qk_steps = round_up(p.dim_qk, step_channels) / step_channels;
     v_strips = round_up(p.dim_v, 2 * tile_side) / (2 * tile_side);
+    dim_v = p.dim_v;
     const int64_t columns = v_strips * 2 * tile_side;
     for (char*& strip : values) strip = arena.take<char>(2 * tile_bytes);
+    again = arena.take<float>(2 * tile_side * R);
     copied = arena.take<char>(step_keys * larger_of(qk_steps, v_strips) * tile_row_bytes);
     if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(key_alignment * R);
     out_row = arena.take<float>(columns);
     for (TileRowHead* head = heads; head < heads + count; ++head) {
       head->q = arena.take<char>(qk_steps * R * tile_row_bytes);
       head->x = arena.take<float>(key_alignment * R);
-      head->weights = arena.take<char>(key_alignment / step_keys * R * tile_row_bytes);
+      head->weights = arena.take<char>(key_alignment / step_keys * weights_bytes<R>);
       head->out = arena.take<float>(columns * R);
-      head->special = arena.take<float>(columns * R);
+      head->next_out = arena.take<float>(columns * R);
     }
   }
 };
@@ -70,7 +76,6 @@ struct TileRowScratch {
 template <int R>
 void begin_tile_head(const Call& call, const Block& block, const TileRowScratch<R>& scratch, TileRowHead& head) {
   const Problem& p = *call.problem;
-  head.has_special = false;
   head.largest = splat(-float_infinity);
   head.total = head.rounded_total = Floats{};
   for (int64_t i = 0; i < scratch.v_strips * 2 * tile_side * R; i += width) store(head.out + i, Floats{});

@@ -27,106 +27,168 @@ template <int R>
   tiles.store<scores_high>(x + tile_side * R, pitch);
 }
 
-// A strip of 32 columns of a step of values, two keys interleaved: pairs of 16 columns make one tile, those of the
-// others the next. Within each 8 columns the first four are in the first tile. Returns whether some may be special;
-// with `clean`, those become 0, and it returns whether there are any.
-template <int R, bool clean>
-bool interleave_strip(StepRows v, LinesAhead& ahead, char* to) {
-  using AllHalves = uint16_t __attribute__((vector_size(64)));
-  constexpr int n = vector_keys<R>;
-  SpecialWatch watch;
-  __mmask32 special = 0;
-  const auto load_key = [&](const char* from) {
-    AllHalves key = load_bytes<AllHalves>(from);
-    if constexpr (clean) {
-      const __mmask32 unfit = special_pairs(bits_as<Words>(key));
-      special |= unfit;
-      key = bits_as<AllHalves>(_mm512_maskz_mov_epi16(~unfit, bits_as<__m512i>(key)));
-    } else {
-      watch.look(bits_as<Words>(key));
-    }
-    return key;
-  };
-  ATTUNE_UNROLL
-  for (int64_t j = 0; j < R; ++j) {
-    if (!clean && j % (R / fetches_per_strip) == 0) ahead.fetch();
-    ATTUNE_UNROLL
-    for (int64_t c = 0; c < n; ++c) {
-      const AllHalves a = load_key(v.at + c * v.pitch), b = load_key(v.at + (c + n) * v.pitch);
-      char* const at = to + place_of_pair<R>(j, c) * tile_row_bytes;
-      store_bytes(at, __builtin_shufflevector(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48,
-                                              17, 49, 18, 50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59));
-      store_bytes(at + tile_bytes,
-                  __builtin_shufflevector(a, b, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21,
-                                          53, 22, 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
-    }
-    v.at += 2 * n * v.pitch;
-  }
-  return clean ? special != 0 : watch.may_be_special();
+using AllHalves = uint16_t __attribute__((vector_size(64)));
+
+// 32 columns of two keys, interleaved: pairs of 16 columns make a row of one tile, those of the others one of the next.
+// Of each 8 columns the first four are in the first tile.
+inline AllHalves first_pairs(AllHalves a, AllHalves b) {
+  return __builtin_shufflevector(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18, 50,
+                                 19, 51, 24, 56, 25, 57, 26, 58, 27, 59);
+}
+inline AllHalves second_pairs(AllHalves a, AllHalves b) {
+  return __builtin_shufflevector(a, b, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21, 53, 22,
+                                 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63);
 }
 
-// Adds weight times value for the special values of a strip, where the weight is not 0.
-template <int R>
-[[gnu::noinline]] void add_special_strip(const TileRowScratch<R>& scratch, TileRowHead& head, int64_t strip, StepRows v,
-                                         const char* weights) {
-  constexpr int n = vector_keys<R>;
-  const int64_t columns = scratch.v_strips * 2 * tile_side;
-  if (!head.has_special)
-    for (int64_t i = 0; i < columns * R; i += width) store(head.special + i, Floats{});
-  head.has_special = true;
-  for (int64_t key = 0; key < step_keys; ++key) {
-    const int64_t pair = place_of_pair<R>(key / (2 * n), key % n), second = key / n % 2;
-    for (int64_t half = 0; half < 2; ++half) {
-      const Floats loaded = load_as_floats<Dtype::bf16>(v.at + key * v.pitch + half * width * 2);
-      const Ints unfit = is_special(loaded);
-      if (!any(unfit)) continue;
-      const Floats value = unfit ? loaded : Floats{};
-      for (int64_t r = 0; r < R; ++r) {
-        uint32_t word;
-        __builtin_memcpy(&word, weights + r * tile_row_bytes + pair * 4, sizeof word);
-        const auto weight = bits_as<float>(second == 0 ? word << 16 : word & 0xffff0000u);
-        if (weight == 0) continue;
-        float* const to = head.special + r * columns + (strip * 2 + half) * width;
-        store(to, load(to) + weight * value);
-      }
-    }
-  }
-}
-
-// One strip of the second product, to be done once another strip was interleaved: what was just stored is not yet where
-// tiles are loaded from.
-struct PendingStrip {
+// A strip of a step of the second product, to be done once another one was interleaved: what was just stored is not yet
+// where tiles are loaded from.
+struct ValueStrip {
   const char* weights = nullptr;  // of a step, or NULL: those of the strip before
-  float* out = nullptr;           // NULL: nothing to be done
+  const float* from = nullptr;    // sums so far; NULL: nothing to be done
+  float* to = nullptr;
   const char* values = nullptr;
 };
 
 template <int R>
-void finish_strip(Tiles& tiles, PendingStrip& strip) {
-  if (strip.out == nullptr) return;
+void multiply_strip(Tiles& tiles, const ValueStrip& strip) {
+  if (strip.from == nullptr) return;
   if (strip.weights != nullptr) tiles.load<weights_tile>(strip.weights, tile_row_bytes);
-  tiles.load<out_low>(strip.out, tile_row_bytes);
+  tiles.load<out_low>(strip.from, tile_row_bytes);
   tiles.load<first_operand>(strip.values, tile_row_bytes);
   tiles.multiply_add<out_low, weights_tile, first_operand>();
-  tiles.load<out_high>(strip.out + R * tile_side, tile_row_bytes);
+  tiles.load<out_high>(strip.from + R * tile_side, tile_row_bytes);
   tiles.load<second_operand>(strip.values + tile_bytes, tile_row_bytes);
   tiles.multiply_add<out_high, weights_tile, second_operand>();
-  tiles.store<out_low>(strip.out, tile_row_bytes);
-  tiles.store<out_high>(strip.out + R * tile_side, tile_row_bytes);
-  strip.out = nullptr;
+  tiles.store<out_low>(strip.to, tile_row_bytes);
+  tiles.store<out_high>(strip.to + R * tile_side, tile_row_bytes);
 }
 
 // O += P V for a step of keys; the last strip stays pending.
 template <int R>
-[[gnu::noinline]] void tile_row_values(Tiles& tiles, const TileRowScratch<R>& scratch, TileRowHead& head, StepRows v,
-                                       const char* weights, LinesAhead& ahead, PendingStrip& pending) {
+[[gnu::noinline]] void tile_row_values(Tiles& tiles, const TileRowScratch<R>& scratch, StepRows v, const char* weights,
+                                       const float* from, float* to, LinesAhead& ahead, ValueStrip& pending) {
+  constexpr int n = vector_keys<R>;
   for (int64_t strip = 0; strip < scratch.v_strips; ++strip, v.at += tile_row_bytes) {
     char* const values = pending.values == scratch.values[0] ? scratch.values[1] : scratch.values[0];
-    if (interleave_strip<R, false>(v, ahead, values)) [[unlikely]]
-      if (interleave_strip<R, true>(v, ahead, values)) add_special_strip(scratch, head, strip, v, weights);
-    finish_strip<R>(tiles, pending);
-    pending = {strip == 0 ? weights : nullptr, head.out + strip * 2 * tile_side * R, values};
+    const char* at = v.at;
+    ATTUNE_UNROLL
+    for (int64_t j = 0; j < R; ++j, at += 2 * n * v.pitch) {
+      if (j % (R / fetches_per_strip) == 0) ahead.fetch();
+      ATTUNE_UNROLL
+      for (int64_t c = 0; c < n; ++c) {
+        const auto a = load_bytes<AllHalves>(at + c * v.pitch), b = load_bytes<AllHalves>(at + (c + n) * v.pitch);
+        char* const pair = values + place_of_pair<R>(j, c) * tile_row_bytes;
+        store_bytes(pair, first_pairs(a, b));
+        store_bytes(pair + tile_bytes, second_pairs(a, b));
+      }
+    }
+    multiply_strip<R>(tiles, pending);
+    const int64_t out = strip * 2 * tile_side * R;
+    pending = {strip == 0 ? weights : nullptr, from + out, to + out, values};
   }
+}
+
+// The tile unit takes values below 2^-126 for 0, and 0 times what is not finite for NaN. Sums that came out like that
+// are not finite, or so small that what was lost may count.
+inline Ints may_be_wrong(Floats sums) {
+  constexpr uint32_t least = 0x21800000u;  // 2^-60
+  return (bits_as<Words>(sums) & 0x7fffffffu) - least >= 0x7f800000u - least;
+}
+
+// Adds weight times value for the special values of 32 columns of a key, where the weight is not 0.
+template <int R>
+void add_special(AllHalves values, const char* weights, int64_t key, float* sums) {
+  constexpr int n = vector_keys<R>;
+  const int64_t pair = place_of_pair<R>(key / (2 * n), key % n), second = key / n % 2;
+  // Beside a 0, in the lower half of a word, each is a float.
+  const AllHalves halves[2] = {first_pairs(AllHalves{}, values), second_pairs(AllHalves{}, values)};
+  for (int half = 0; half < 2; ++half) {
+    const auto all = bits_as<Floats>(halves[half]);
+    const Floats special = is_special(all) ? all : Floats{};
+    for (int64_t r = 0; r < R; ++r) {
+      uint32_t word;
+      __builtin_memcpy(&word, weights + r * tile_row_bytes + pair * 4, sizeof word);
+      const auto weight = bits_as<float>(second == 0 ? word << 16 : word & 0xffff0000u);
+      if (weight == 0) continue;
+      float* const to = sums + (half * R + r) * tile_side;
+      store(to, load(to) + weight * special);
+    }
+  }
+}
+
+// A strip of the sums of a chunk once more, where they may be wrong because of special values: those are 0 to the tile
+// unit now, and added in vectors. All other sums stay as they are, so that none depends on its neighbours.
+template <int R, typename RowsOfStep>
+[[gnu::noinline]] void sum_strip_again(Tiles& tiles, const TileRowScratch<R>& scratch, const TileRowHead& head,
+                                       int64_t strip, int64_t steps, const RowsOfStep& rows_of_step) {
+  constexpr int n = vector_keys<R>;
+  const auto load_key = [&](const StepRows& v, int64_t key) {
+    return load_bytes<Words>(v.at + key * v.pitch + strip * tile_row_bytes);
+  };
+  const auto has_special = [&](const StepRows& v) {
+    __mmask32 special = 0;
+    for (int64_t key = 0; key < step_keys; ++key) special |= special_pairs(load_key(v, key));
+    return special != 0;
+  };
+  bool needed = false;
+  for (int64_t step = 0; step < steps && !needed; ++step) needed = has_special(rows_of_step(step));
+  if (!needed) return;
+
+  const float* const before = head.out + strip * 2 * R * tile_side;
+  float* const after = head.next_out + strip * 2 * R * tile_side;
+  for (int64_t step = 0; step < steps; ++step) {
+    const StepRows v = rows_of_step(step);
+    const auto without_special = [&](int64_t key) {
+      const Words values = load_key(v, key);
+      return bits_as<AllHalves>(_mm512_maskz_mov_epi16(~special_pairs(values), bits_as<__m512i>(values)));
+    };
+    for (int64_t j = 0; j < R; ++j)
+      for (int64_t c = 0; c < n; ++c) {
+        const AllHalves a = without_special(j * 2 * n + c), b = without_special(j * 2 * n + c + n);
+        char* const to = scratch.values[0] + place_of_pair<R>(j, c) * tile_row_bytes;
+        store_bytes(to, first_pairs(a, b));
+        store_bytes(to + tile_bytes, second_pairs(a, b));
+      }
+    const char* const weights = head.weights + step * weights_bytes<R>;
+    multiply_strip<R>(tiles, {weights, step == 0 ? before : scratch.again, scratch.again, scratch.values[0]});
+  }
+  for (int64_t i = 0; i < 2 * R * tile_side; i += width) {  // sums below 2^-126 were 0 to the tile unit, too
+    const Floats sums = load(before + i);
+    const Ints flushed = (bits_as<Words>(sums) & 0x7fffffffu) < 0x00800000u;
+    store(scratch.again + i, load(scratch.again + i) + (flushed ? sums : Floats{}));
+  }
+  for (int64_t step = 0; step < steps; ++step) {
+    const StepRows v = rows_of_step(step);
+    for (int64_t key = 0; key < step_keys; ++key)
+      add_special<R>(bits_as<AllHalves>(load_key(v, key)), head.weights + step * weights_bytes<R>, key, scratch.again);
+  }
+  for (int64_t i = 0; i < 2 * R * tile_side; i += width) {
+    const Floats sums = load(after + i);
+    store(after + i, may_be_wrong(sums) ? load(scratch.again + i) : sums);
+  }
+}
+
+// Ends a chunk of `steps` steps of a head: its sums are right, and what the next one starts from.
+template <int R, typename RowsOfStep>
+void end_chunk(Tiles& tiles, const TileRowScratch<R>& scratch, TileRowHead& head, int64_t steps,
+               const RowsOfStep& rows_of_step) {
+  const Ints column{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};  // of first_pairs
+  for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
+    const float* const sums = head.next_out + strip * 2 * R * tile_side;
+    Ints first{}, second{};
+    ATTUNE_UNROLL
+    for (int64_t r = 0; r < R; ++r) {
+      first |= may_be_wrong(load(sums + r * tile_side));
+      second |= may_be_wrong(load(sums + (R + r) * tile_side));
+    }
+    // Columns past the last one are 0.
+    const auto columns = static_cast<int32_t>(scratch.dim_v - strip * 2 * tile_side);
+    if (any((first & (column < columns)) | (second & (column + 4 < columns)))) [[unlikely]]
+      sum_strip_again(tiles, scratch, head, strip, steps, rows_of_step);
+  }
+  float* const sums = head.next_out;
+  head.next_out = head.out;
+  head.out = sums;
 }
 
 }  // namespace

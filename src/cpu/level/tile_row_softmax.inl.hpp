@@ -61,9 +61,6 @@ template <int R>
     for (int64_t tile = 0; tile < tiles; ++tile) {
       float* const out = head.out + (tile * R + r) * tile_side;
       store(out, load(out) * of_row);
-      if (!head.has_special) continue;
-      float* const special = head.special + (r * tiles + tile) * tile_side;
-      store(special, load(special) * of_row);
     }
   }
 }

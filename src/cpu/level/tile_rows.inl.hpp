@@ -30,13 +30,8 @@ void end_tile_head(const Call& call, const Block& block, const TileRowScratch<R>
     for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
       const float* const out = head.out + (strip * 2 * R + r) * tile_side;
       const Floats a = load(out), b = load(out + R * tile_side);
-      Floats first = __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-      Floats second = __builtin_shufflevector(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-      if (head.has_special) {
-        const float* const special = head.special + (r * scratch.v_strips + strip) * 2 * tile_side;
-        first += load(special);
-        second += load(special + width);
-      }
+      const Floats first = __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+      const Floats second = __builtin_shufflevector(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
       store(scratch.out_row + strip * 2 * width, first);
       store(scratch.out_row + (strip * 2 + 1) * width, second);
     }
@@ -49,6 +44,15 @@ void end_tile_head(const Call& call, const Block& block, const TileRowScratch<R>
   }
 }
 
+inline KeyRange keys_seen_by_all(const Block& block) {
+  KeyRange seen = block.visible[0];
+  for (int r = 1; r < block.count; ++r) {
+    seen.begin = larger_of(seen.begin, block.visible[r].begin);
+    seen.end = smaller_of(seen.end, block.visible[r].end);
+  }
+  return seen;
+}
+
 template <int R>
 void forward_tile_rows_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
@@ -57,6 +61,8 @@ void forward_tile_rows_as(const Call& call, const Block& block, void* memory) {
   for (int h = 0; h < block.heads; ++h) begin_tile_head(call, block_of_head(block, h), scratch, scratch.heads[h]);
   const KeyRange seen = keys_seen(block);
   const int64_t begin = seen.begin, end = round_up(seen.end, step_keys);
+  const KeyRange seen_by_all = keys_seen_by_all(block);
+  const bool plain = (p.features & (ATTUNE_BIAS | ATTUNE_MASK)) == 0 && !(call.cap > 0);
 
   const int64_t k_pitch = p.k.row * 2, v_pitch = p.v.row * 2, k_head = p.k.head * 2, v_head = p.v.head * 2;
   const auto k_at = [&](int64_t key) { return element(call.args->k, p.dtype, key_offset(p, p.k, block, key)); };
@@ -75,7 +81,7 @@ void forward_tile_rows_as(const Call& call, const Block& block, void* memory) {
   };
   {
     Tiles tiles(row_tiles<R>);
-    PendingStrip pending;
+    ValueStrip pending;
     for (int64_t from = begin / step_keys * step_keys; from < end;) {
       const int64_t next = smaller_of(end, (from / key_alignment + 1) * key_alignment);
       // What is to be fetched after `done` steps of this chunk, of which those of K come before those of V.
@@ -98,16 +104,24 @@ void forward_tile_rows_as(const Call& call, const Block& block, void* memory) {
         for (int h = 0; h < block.heads; ++h, v += v_head) {
           TileRowHead& head = scratch.heads[h];
           if (key == from) {
-            shape_tile_rows<R>(call, block_of_head(block, h), from, next, head.x, scratch.bias);
+            if (!plain || from < seen_by_all.begin || next > seen_by_all.end)
+              shape_tile_rows<R>(call, block_of_head(block, h), from, next, head.x, scratch.bias);
             raise_largest(call, scratch, head, steps);
           }
-          char* const weights = head.weights + (key - from) / step_keys * R * tile_row_bytes;
+          char* const weights = head.weights + (key - from) / step_keys * weights_bytes<R>;
           weigh_step<R>(call, head, head.x + (key - from) * R, weights);
-          tile_row_values<R>(tiles, scratch, head, step_rows(v, v_pitch, keys_at(key), p.dim_v, scratch.copied),
-                             weights, ahead, pending);
+          const StepRows rows = step_rows(v, v_pitch, keys_at(key), p.dim_v, scratch.copied);
+          tile_row_values<R>(tiles, scratch, rows, weights, key == from ? head.out : head.next_out, head.next_out,
+                             ahead, pending);
         }
       }
-      finish_strip<R>(tiles, pending);
+      multiply_strip<R>(tiles, pending);
+      pending.from = nullptr;
+      for (int h = 0; h < block.heads; ++h)
+        end_chunk(tiles, scratch, scratch.heads[h], steps, [&](int64_t step) {
+          const int64_t key = from + step * step_keys;
+          return step_rows(v_at(key) + h * v_head, v_pitch, keys_at(key), p.dim_v, scratch.copied);
+        });
       from = next;
     }
   }
