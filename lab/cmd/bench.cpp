@@ -14,6 +14,7 @@
 #include "lab/cmd/speed_evidence.hpp"
 #include "lab/cmd/timed_rows.hpp"
 #include "lab/cmd/timing.hpp"
+#include "lab/measure/quiet_cpus.hpp"
 #include "lab/progress.hpp"
 #include "lab/text.hpp"
 
@@ -30,6 +31,7 @@ struct BenchOptions {
   PeerOptions peers;
   std::string backend;
   std::vector<int> threads;  // empty: what the library takes by itself
+  bool any_cpu = false;
   Protocol protocol;
   bool budget_given = false;
   uint64_t seed = 1;
@@ -89,6 +91,7 @@ PeerBench peer_bench_of(const BenchOptions& options) {
   refuse(!options.plugins.empty(), "--plugin", "their host is Python; measure a plug-in without --peers");
   refuse(options.backend == "cpu", "--backend cpu", "they run on a GPU");
   refuse(!options.threads.empty(), "--threads", "they run on a GPU");
+  refuse(options.any_cpu, "--any-cpu", "they run on a GPU");
   refuse(!options.configurations.empty(), "--configurations", "their host calls kernels as users do");
   return {options.peers, problems_of(options), options.kernels, options.protocol, options.json};
 }
@@ -100,6 +103,8 @@ void refuse_peer_options(const PeerOptions& peers) {
 }
 
 void check_threads(const BenchOptions& options, bool on_gpu) {
+  if (options.any_cpu && options.threads.empty())
+    fail(ATTUNE_INVALID_ARGUMENT, "--any-cpu needs --threads: without, there is a thread for every CPU");
   if (options.threads.empty()) return;
   if (on_gpu) fail(ATTUNE_INVALID_ARGUMENT, "--threads is for CPUs; add --backend cpu");
   if (!options.plugins.empty())
@@ -177,13 +182,16 @@ class BenchCommand {
  private:
   Protocol protocol_for(const Backend& backend) const {
     Protocol protocol = options_.protocol;
-    if (backend.executor->device_kind() == DeviceKind::cpu && !options_.budget_given)
+    if (backend.executor->device_kind() != DeviceKind::cpu) return protocol;
+    if (!options_.budget_given)
       protocol.budget_seconds = cpu_budget_seconds * static_cast<double>(std::max<size_t>(options_.threads.size(), 1));
+    if (shows_threads() && !options_.any_cpu) protocol.quiet_cpus = most_threads_asked();
     return protocol;
   }
 
   bool shows_threads() const { return !options_.threads.empty(); }
   bool compares_threads() const { return options_.threads.size() > 1; }
+  int most_threads_asked() const { return *std::ranges::max_element(options_.threads); }
 
   std::vector<Table::Column> columns() const {
     using Align = Table::Align;
@@ -211,6 +219,7 @@ class BenchCommand {
       else
         add_row(timed, entrant, number);
     }
+    chose_cpus_ |= !timed.result.measurement.cpus.empty();
     if (timed.noise_floor && !timed.noise_floor->fit)
       complaints_.push_back(fmt::format("{}: {}", timed.problem, timed.noise_floor->reason));
     if (!timekeeper_.on_gpu())
@@ -256,6 +265,10 @@ class BenchCommand {
   void print_table(const std::vector<CpuBarResult>& bars) {
     fmt::print("{}", table_.text());
     if (!timekeeper_.on_gpu()) fmt::print("{}", timekeeper_.cpu_ceilings().text());
+    if (chose_cpus_)
+      fmt::print("threads ran on the {} of {} CPUs, chosen before each round\n",
+                 most_threads_asked() > 1 ? fmt::format("{} quickest", most_threads_asked()) : "quickest",
+                 usable_cpu_count());
     if (!bars.empty()) fmt::print("\n{}", cpu_bars_table(bars).text());
     for (const std::string& complaint : complaints_) fmt::print("unfit to measure: {}\n", complaint);
   }
@@ -269,6 +282,7 @@ class BenchCommand {
   size_t timed_ = 0;
   std::vector<CpuRow> cpu_rows_;
   std::vector<std::string> complaints_;
+  bool chose_cpus_ = false;
   bool failed_ = false;
 };
 
@@ -290,6 +304,9 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--threads", options->threads, "on a CPU: numbers of threads, such as 1,2, in the same rounds")
       ->delimiter(',')
       ->allow_extra_args(false);
+  command->add_flag("--any-cpu", options->any_cpu,
+                    "with --threads: they run wherever the system puts them, and not on the CPUs that are quickest "
+                    "before each round");
   command->add_option("--rounds", options->protocol.rounds, "of measurement");
   command->add_option("--samples", options->protocol.samples, "of each contender in each round");
   command->add_option("--budget", options->protocol.budget_seconds,

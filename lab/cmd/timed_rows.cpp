@@ -51,12 +51,14 @@ nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
     json["threads"] = entrant.threads;
     json["probes"] = nlohmann::json::array();
     for (const Share& share : entrant.shares) json["probes"].push_back(probe_json(timed, share));
+    if (const auto& cpus = timed.result.measurement.cpus; !cpus.empty()) json["cpus"] = cpus;
   }
   if (const auto& over = entrant.over_first_count) {
     json["speedup_over_threads"] = over->threads;
     json["speedup"] = over->ratio.estimate;
     json["speedup_lo"] = over->ratio.interval.lower;
     json["speedup_hi"] = over->ratio.interval.upper;
+    json["speedup_of_quickest"] = over->ratio.of_quickest;
   }
   if (entrant.against_first) {
     const stats::Verdict& verdict = entrant.against_first->verdict;
@@ -79,10 +81,12 @@ std::vector<CpuRow> cpu_rows_of(const TimedProblem& timed, size_t thread_counts)
     CpuRow& row = rows.emplace_back(CpuRow{timed.problem, entrant.kernel, entrant.threads, timed.flops, {}, {}, {}});
     Recording recording;
     recording.rounds = entrant.rounds;
-    row.seconds = {entrant.summary.seconds, stats::order_interval(round_seconds(recording))};
-    for (const Share& share : entrant.shares) row.shares[share.ceiling] = {share.estimate, share.rounds->interval};
+    row.seconds = {entrant.summary.seconds, stats::order_interval(round_seconds(recording)),
+                   quickest_seconds(recording)};
+    for (const Share& share : entrant.shares)
+      row.shares[share.ceiling] = {share.estimate, share.rounds->interval, share.rounds->of_quickest};
     if (const auto& over = entrant.over_first_count)
-      row.speedups[over->threads] = {over->ratio.estimate, over->ratio.interval};
+      row.speedups[over->threads] = {over->ratio.estimate, over->ratio.interval, over->ratio.of_quickest};
   }
   return rows;
 }

@@ -79,6 +79,7 @@ constexpr const char* schema_text = R"json({
                 "warm_up_seconds": {"type": "number", "minimum": 0},
                 "remake_below_seconds": {"type": "number", "minimum": 0},
                 "noise_bar": {"type": "number", "exclusiveMinimum": 0},
+                "quiet_cpus": {"type": "integer", "minimum": 1},
                 "seed": {"type": "integer", "minimum": 0},
                 "delta": {"type": "number", "exclusiveMinimum": 0},
                 "coverage": {"type": "number", "exclusiveMinimum": 0}
@@ -86,6 +87,8 @@ constexpr const char* schema_text = R"json({
             },
             "samples_per_round": {"type": "integer", "minimum": 1},
             "elapsed_seconds": {"type": "number", "minimum": 0},
+            "cpus": {"type": "array", "minItems": 1, "description": "that were quiet, [round][CPU]",
+                     "items": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}},
             "contenders": {
               "type": "array", "minItems": 1,
               "items": {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/error.hpp"
 #include "lab/stats/summary.hpp"
@@ -41,6 +42,15 @@ void check(const Measurement& measurement) {
   check(measurement.protocol);
   const auto& recordings = measurement.recordings;
   if (recordings.empty()) fail(ATTUNE_INVALID_ARGUMENT, "a measurement without contenders");
+  if (const auto& cpus = measurement.cpus; !cpus.empty()) {
+    if (static_cast<int>(cpus.size()) != measurement.protocol.rounds)
+      fail(ATTUNE_INVALID_ARGUMENT, "a measurement with CPUs for {} rounds of the protocol's {}", cpus.size(),
+           measurement.protocol.rounds);
+    for (const std::vector<int>& round : cpus)
+      if (static_cast<int>(round.size()) != measurement.protocol.quiet_cpus)
+        fail(ATTUNE_INVALID_ARGUMENT, "a measurement with a round on {} CPUs; the protocol has {}", round.size(),
+             measurement.protocol.quiet_cpus);
+  }
   for (const Recording& recording : recordings) {
     if ((recording.role == Role::baseline) != (&recording == &recordings.front()))
       fail(ATTUNE_INVALID_ARGUMENT, "contender '{}' has role {}; the first one and no other is the baseline",
@@ -123,6 +133,13 @@ std::vector<double> round_cycles(const Recording& recording) {
   return round_medians(recording, [](const Sample& sample) { return sample.seconds * sample.clock_hz; });
 }
 
+double quickest_seconds(const Recording& recording) {
+  double quickest = std::numeric_limits<double>::infinity();
+  for (const auto& round : recording.rounds)
+    for (const Sample& sample : round) quickest = std::min(quickest, sample.seconds);
+  return quickest;
+}
+
 RoundRatio round_ratio(const Recording& numerator, const Recording& denominator, const stats::VerdictRule& rule,
                        double numerator_work, double denominator_work) {
   RoundRatio ratio;
@@ -130,6 +147,7 @@ RoundRatio round_ratio(const Recording& numerator, const Recording& denominator,
   for (double& value : ratio.by_round) value *= denominator_work / numerator_work;
   ratio.estimate = stats::median(ratio.by_round);
   ratio.interval = stats::order_interval(ratio.by_round, rule.coverage);
+  ratio.of_quickest = quickest_seconds(numerator) / quickest_seconds(denominator) * denominator_work / numerator_work;
   return ratio;
 }
 
@@ -156,6 +174,7 @@ void check(const Protocol& protocol) {
   require(std::find(modes.begin(), modes.end(), protocol.mode) != modes.end(), "mode", protocol.mode,
           "known are cpu, steady, cold, pdl and host");
   require(protocol.noise_bar > 0, "noise_bar", protocol.noise_bar, "it must be above 0");
+  require(protocol.quiet_cpus >= 0, "quiet_cpus", protocol.quiet_cpus, "0 is wherever the system puts threads");
 }
 
 Analysis analyse(const Measurement& measurement) {

@@ -28,6 +28,7 @@ struct Protocol {
 
   double remake_below_seconds = 30e-6;  // contenders shorter than this get new buffers and graphs after every round
   double noise_bar = 0.005;             // the A/A interval may miss 1 by this much before the run is called unfit
+  int quiet_cpus = 0;  // each round runs on as many CPUs, the quickest then; 0: wherever the system puts threads
   uint64_t seed = 1;
   stats::VerdictRule rule;
   std::string mode = "cpu";  // cpu, steady, cold, pdl, host
@@ -53,7 +54,8 @@ struct Measurement {
   Protocol protocol;
   int samples_per_round = 0;  // what the budget left of protocol.samples
   double elapsed_seconds = 0;
-  std::vector<Recording> recordings;  // the baseline first
+  std::vector<std::vector<int>> cpus;  // the quiet ones of each round; empty: threads ran wherever the system put them
+  std::vector<Recording> recordings;   // the baseline first
 };
 
 struct Summary {
@@ -95,6 +97,7 @@ Analysis analyse(const Measurement& measurement);
 // One value per round: the median of its samples, in seconds and in clock cycles (empty where a clock is not known).
 std::vector<double> round_seconds(const Recording& recording);
 std::vector<double> round_cycles(const Recording& recording);
+double quickest_seconds(const Recording& recording);  // of all samples
 
 // time(numerator) / time(denominator) of each round, each divided by the work of a call: what ratios and shares rest
 // on. Their median and its exact interval.
@@ -102,6 +105,7 @@ struct RoundRatio {
   std::vector<double> by_round;
   double estimate = 0;
   stats::Interval interval;
+  double of_quickest = 0;  // the same of the quickest sample of each, whatever round it is of
 };
 RoundRatio round_ratio(const Recording& numerator, const Recording& denominator, const stats::VerdictRule& rule,
                        double numerator_work = 1, double denominator_work = 1);

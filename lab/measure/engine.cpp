@@ -31,7 +31,10 @@ struct Session::Entry {
   double batch_wall_seconds = 0;  // what one sample() costs, set-up of the batch included
 };
 
-Session::Session(Protocol protocol, Clock& clock) : protocol_(std::move(protocol)), clock_(clock) { check(protocol_); }
+Session::Session(Protocol protocol, Clock& clock, ProcessCpusSource process)
+    : protocol_(std::move(protocol)), clock_(clock), process_(std::move(process)) {
+  check(protocol_);
+}
 
 Session::~Session() = default;
 
@@ -78,11 +81,19 @@ Result Session::run(const ProgressCallback& progress) {
   progress_ = progress;
   seeds_drawn_ = 0;
   last_visited_ = nullptr;
-  expected_seconds_ = 0;
+  expected_seconds_ = choice_seconds_ = 0;
   begin_ = clock_.now();
   const uint64_t data_seed = next_seed();
   for (Entry& entry : entries_)
     if (entry.recording.role != Role::probe) prepare(entry, protocol_.sample_seconds, data_seed);
+  // Only now: making data is work for all CPUs. However the run ends, threads may then run where they could before.
+  std::unique_ptr<ProcessCpus> process = protocol_.quiet_cpus > 0 ? process_() : nullptr;
+  if (process && static_cast<size_t>(protocol_.quiet_cpus) >= process->usable().size()) process.reset();
+  if (process) {
+    const double begin = clock_.now();
+    choose_cpus(*process);
+    choice_seconds_ = clock_.now() - begin;
+  }
   for (Entry& entry : entries_)
     if (entry.recording.role != Role::probe) warm_up(entry);
   for (Entry& entry : entries_) {
@@ -91,13 +102,16 @@ Result Session::run(const ProgressCallback& progress) {
     warm_up(entry);
   }
   samples_per_round_ = affordable_samples();
-  double round_seconds = 0;
+  double round_seconds = choice_seconds_;
   for (const Entry& entry : entries_)
     round_seconds += entry.batch_wall_seconds * (samples_per_round_ + 2 * lead_in_batches);
   expected_seconds_ = clock_.now() - begin_ + protocol_.rounds * round_seconds;
-  for (int round = 0; round < protocol_.rounds; ++round) measure_round(round);
 
   Result result;
+  for (int round = 0; round < protocol_.rounds; ++round) {
+    if (process) result.measurement.cpus.push_back(choose_cpus(*process));
+    measure_round(round);
+  }
   result.measurement.protocol = protocol_;
   result.measurement.samples_per_round = samples_per_round_;
   result.measurement.elapsed_seconds = clock_.now() - begin_;
@@ -140,9 +154,15 @@ int Session::affordable_samples() const {
   if (protocol_.budget_seconds <= 0) return protocol_.samples;
   double batch_of_all = 0;
   for (const Entry& entry : entries_) batch_of_all += entry.batch_wall_seconds;
-  const double left = protocol_.budget_seconds - (clock_.now() - begin_);
+  const double left = protocol_.budget_seconds - (clock_.now() - begin_) - protocol_.rounds * choice_seconds_;
   const double batches = left / (protocol_.rounds * std::max(batch_of_all, 1e-9)) - 2 * lead_in_batches;
   return static_cast<int>(std::clamp(std::floor(batches), 1.0, static_cast<double>(protocol_.samples)));
+}
+
+// In view of the probe alone, never of samples: the round that runs there has none yet.
+std::vector<int> Session::choose_cpus(ProcessCpus& process) {
+  last_visited_ = nullptr;  // another CPU has other caches
+  return confine_to_quickest(process, protocol_.quiet_cpus);
 }
 
 void Session::measure_round(int round) {

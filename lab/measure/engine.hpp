@@ -8,7 +8,8 @@
 //   Result result = session.run(progress);
 //
 // Every round measures every contender: shuffled order on the way out, the reverse on the way back, so that a slow
-// drift of the machine falls on all alike. Ratios are formed inside rounds. Every sample is kept.
+// drift of the machine falls on all alike. Ratios are formed inside rounds. Every sample is kept. Where the protocol
+// asks for quiet CPUs, all threads of the process stay on those that were quickest right before the round.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,7 @@
 
 #include "lab/measure/analysis.hpp"
 #include "lab/measure/contender.hpp"
+#include "lab/measure/quiet_cpus.hpp"
 
 namespace attune::lab {
 
@@ -33,7 +35,7 @@ using ProgressCallback = std::function<void(const Progress&)>;
 
 class Session {
  public:
-  explicit Session(Protocol protocol, Clock& clock = steady_clock());
+  explicit Session(Protocol protocol, Clock& clock = steady_clock(), ProcessCpusSource process = this_process);
   ~Session();
 
   void add(std::unique_ptr<Contender> contender);
@@ -53,6 +55,7 @@ class Session {
   void prepare(Entry& entry, double sample_seconds, uint64_t data_seed);
   void warm_up(Entry& entry);
   int affordable_samples() const;
+  std::vector<int> choose_cpus(ProcessCpus& process);
   void measure_round(int round);
   void visit(Entry& entry, int round, int samples);
   void report(Progress::Phase phase, const Entry& entry, int round = 0);
@@ -60,12 +63,14 @@ class Session {
 
   Protocol protocol_;
   Clock& clock_;
+  ProcessCpusSource process_;
   std::vector<Entry> entries_;
   ProgressCallback progress_;
   uint64_t seeds_drawn_ = 0;
   int samples_per_round_ = 0;
   const Entry* last_visited_ = nullptr;
   double begin_ = 0, expected_seconds_ = 0;
+  double choice_seconds_ = 0;  // what choosing CPUs took before the warm-up
 };
 
 }  // namespace attune::lab

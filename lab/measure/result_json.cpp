@@ -84,6 +84,7 @@ Protocol protocol_from_json(const json& object) {
   protocol.warm_up_seconds = field<double>(object, "warm_up_seconds", where);
   protocol.remake_below_seconds = field<double>(object, "remake_below_seconds", where);
   protocol.noise_bar = field<double>(object, "noise_bar", where);
+  if (object.contains("quiet_cpus")) protocol.quiet_cpus = field<int>(object, "quiet_cpus", where);
   protocol.seed = field<uint64_t>(object, "seed", where);
   protocol.rule.delta = field<double>(object, "delta", where);
   protocol.rule.coverage = field<double>(object, "coverage", where);
@@ -118,29 +119,33 @@ Recording recording_from_json(const json& object) {
 }  // namespace
 
 json to_json(const Protocol& protocol) {
-  return {{"version", protocol_version},
-          {"mode", protocol.mode},
-          {"rounds", protocol.rounds},
-          {"samples", protocol.samples},
-          {"sample_seconds", protocol.sample_seconds},
-          {"budget_seconds", protocol.budget_seconds},
-          {"warm_up_batches", protocol.warm_up_batches},
-          {"warm_up_agreement", protocol.warm_up_agreement},
-          {"warm_up_seconds", protocol.warm_up_seconds},
-          {"remake_below_seconds", protocol.remake_below_seconds},
-          {"noise_bar", protocol.noise_bar},
-          {"seed", protocol.seed},
-          {"delta", protocol.rule.delta},
-          {"coverage", protocol.rule.coverage}};
+  json result = {{"version", protocol_version},
+                 {"mode", protocol.mode},
+                 {"rounds", protocol.rounds},
+                 {"samples", protocol.samples},
+                 {"sample_seconds", protocol.sample_seconds},
+                 {"budget_seconds", protocol.budget_seconds},
+                 {"warm_up_batches", protocol.warm_up_batches},
+                 {"warm_up_agreement", protocol.warm_up_agreement},
+                 {"warm_up_seconds", protocol.warm_up_seconds},
+                 {"remake_below_seconds", protocol.remake_below_seconds},
+                 {"noise_bar", protocol.noise_bar},
+                 {"seed", protocol.seed},
+                 {"delta", protocol.rule.delta},
+                 {"coverage", protocol.rule.coverage}};
+  if (protocol.quiet_cpus > 0) result["quiet_cpus"] = protocol.quiet_cpus;
+  return result;
 }
 
 json to_json(const Measurement& measurement) {
   json contenders = json::array();
   for (const Recording& recording : measurement.recordings) contenders.push_back(to_json(recording));
-  return {{"protocol", to_json(measurement.protocol)},
-          {"samples_per_round", measurement.samples_per_round},
-          {"elapsed_seconds", measurement.elapsed_seconds},
-          {"contenders", std::move(contenders)}};
+  json result = {{"protocol", to_json(measurement.protocol)},
+                 {"samples_per_round", measurement.samples_per_round},
+                 {"elapsed_seconds", measurement.elapsed_seconds},
+                 {"contenders", std::move(contenders)}};
+  if (!measurement.cpus.empty()) result["cpus"] = measurement.cpus;
+  return result;
 }
 
 json to_json(const Analysis& analysis) {
@@ -167,6 +172,7 @@ Measurement measurement_from_json(const json& object) {
   measurement.protocol = protocol_from_json(field<json>(object, "protocol", where));
   measurement.samples_per_round = field<int>(object, "samples_per_round", where);
   measurement.elapsed_seconds = field<double>(object, "elapsed_seconds", where);
+  if (object.contains("cpus")) measurement.cpus = field<std::vector<std::vector<int>>>(object, "cpus", where);
   for (const json& contender : field<json>(object, "contenders", where))
     measurement.recordings.push_back(recording_from_json(contender));
   return measurement;
@@ -174,6 +180,7 @@ Measurement measurement_from_json(const json& object) {
 
 Protocol protocol_with(const json& changes) {
   json fields = to_json(Protocol{});
+  fields["quiet_cpus"] = Protocol{}.quiet_cpus;  // which results have only where it is above 0
   if (!changes.is_object()) fail(ATTUNE_INVALID_ARGUMENT, "protocol: {} is not an object", changes.dump());
   for (const auto& [name, value] : changes.items()) {
     if (!fields.contains(name)) fail(ATTUNE_INVALID_ARGUMENT, "protocol: there is no field '{}'", name);

@@ -75,6 +75,7 @@ nlohmann::json share_json(const Share& share) {
   if (share.rounds) {
     json["share_lo"] = share.rounds->interval.lower;
     json["share_hi"] = share.rounds->interval.upper;
+    json["share_of_quickest"] = share.rounds->of_quickest;
   }
   if (share.ceiling == gpu_ceiling) json["peak_gflops"] = share.value.value_or(0) * 1e3;
   return json;

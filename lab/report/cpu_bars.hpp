@@ -32,8 +32,9 @@ std::vector<CpuBar> cpu_bars_from(std::string_view toml);
 const std::vector<CpuBar>& cpu_bars();
 
 struct Measured {
-  double estimate = 0;
+  double estimate = 0;  // by rounds
   stats::Interval interval;
+  double quickest = 0;  // by the quickest samples
 };
 
 // A kernel at a problem, with a number of threads.

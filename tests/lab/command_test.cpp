@@ -1,4 +1,5 @@
 // The attune command as a user meets it: exit codes, JSON, silence in a pipe.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "lab/measure/quiet_cpus.hpp"
 #include "lab/report/pages.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/paths.hpp"
@@ -70,6 +72,8 @@ TEST(Command, BadInputIs2) {
                                 "bench --backend cpu --threads 1,2,1",
                                 "bench --backend cpu --threads 2 --plugin p.so",
                                 "bench --peers cudnn --threads 2",
+                                "bench --backend cpu --any-cpu",
+                                "bench --peers cudnn --any-cpu",
                                 "bench --mode pdl 'fwd b1 h8/8 q128 k128 d64 f16'",
                                 "bench --recorded ratios.jsonl",
                                 "bench --peers cudnn --recorded /nonexistent.jsonl",
@@ -202,6 +206,23 @@ TEST(Command, BenchTimesSeveralNumbersOfThreadsInTheSameRounds) {
   EXPECT_LT(row, table) << "rows are shown as they come\n" << outcome.output;
   for (const char* part : {"threads", "speed over 1 thread", "x [", "read: ", "2 threads", "smallest call from C"})
     EXPECT_NE(outcome.output.find(part, table), std::string::npos) << part << " in\n" << outcome.output;
+}
+
+TEST(Command, BenchChoosesCpusForFewThreads) {
+  if (usable_cpu_count() < 2) GTEST_SKIP() << "there is one CPU";
+  const std::string arguments = "bench --backend cpu --rounds 6 --samples 1 --threads 1 'fwd b1 h1/1 q1 k1 d64 f32' ";
+  const std::string said =
+      fmt::format("threads ran on the quickest of {} CPUs, chosen before each round\n", usable_cpu_count());
+  const json line = objects(attune(arguments + "--json")).at(0);
+  ASSERT_EQ(line.at("cpus").size(), 6u);
+  for (const json& round : line.at("cpus")) EXPECT_EQ(round.size(), 1u);
+  EXPECT_NE(attune(arguments).output.find(said), std::string::npos);
+
+  EXPECT_FALSE(objects(attune(arguments + "--any-cpu --json")).at(0).contains("cpus"));
+  EXPECT_EQ(attune(arguments + "--any-cpu").output.find("threads ran on"), std::string::npos);
+  const std::string all =
+      fmt::format("bench --backend cpu --rounds 6 --samples 1 --threads {} --json ", usable_cpu_count());
+  EXPECT_FALSE(objects(attune(all + "'fwd b1 h1/1 q1 k1 d64 f32'")).at(0).contains("cpus")) << "nothing to choose";
 }
 
 TEST(Command, BenchOnACpuTakesItsTime) {

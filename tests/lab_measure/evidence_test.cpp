@@ -155,6 +155,21 @@ TEST(Evidence, WhatRanNeedsItsStamp) {
   EXPECT_THAT(verify(record({})), Contains(HasSubstr("no stamp for 'any/fwd f16 d64'")));
 }
 
+TEST(Evidence, MayTellTheCpusOfEachRound) {
+  Result result = measured(0);
+  result.measurement.protocol.quiet_cpus = 2;
+  result.measurement.cpus.assign(15, {3, 11});
+  const json record = speed_record({{"fwd b1 h8/8 q512 k512 d64 f16", result}}, {{"card", "simulated"}},
+                                   {{"any/fwd f16 d64", "00ff"}}, "2026-11-15T12:00:00Z");
+  EXPECT_THAT(verify(record), IsEmpty());
+  json edited = record;
+  edited["results"][0]["measurement"]["cpus"].erase(0);
+  EXPECT_THAT(verify(with_new_digest(edited)), Contains(HasSubstr("CPUs for 14 rounds")));
+  edited = record;
+  edited["results"][0]["measurement"]["cpus"][0][1] = -1;
+  EXPECT_THAT(verify(with_new_digest(edited)), Contains(HasSubstr("/cpus/0/1: is -1")));
+}
+
 // What is committed is read and compared by people: the largest run stays below a megabyte.
 TEST(Evidence, ARecordOfTheWholeGridIsSmall) {
   SimulatedMachine machine(3);

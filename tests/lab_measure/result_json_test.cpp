@@ -64,6 +64,44 @@ TEST(ResultJson, ProbesComeBackAsProbes) {
   EXPECT_TRUE(stored["analysis"]["comparisons"].empty());
 }
 
+// Two contenders on the quickest of two CPUs, which take turns.
+Result on_quiet_cpus() {
+  struct Cpus final : ProcessCpus {
+    const std::vector<Cpu>& usable() const override { return both; }
+    std::vector<double> probe() override { return {1.0 + (++probes % 2), 1.5}; }
+    void confine(const std::vector<int>&) override {}
+    std::vector<Cpu> both{{0, 0}, {1, 1}};
+    int probes = 0;
+  };
+  SimulatedMachine machine(4);
+  Protocol protocol;
+  protocol.quiet_cpus = 1;
+  Session session(protocol, machine, [] { return std::make_unique<Cpus>(); });
+  session.add(std::make_unique<SimulatedContender>("old", machine, Simulated{}));
+  session.add(std::make_unique<SimulatedContender>("new", machine, Simulated{}));
+  return session.run();
+}
+
+TEST(ResultJson, HasTheQuietCpusOfEachRoundWhereTheyWereChosen) {
+  const json without = to_json(example(0))["measurement"];
+  EXPECT_FALSE(without.contains("cpus"));
+  EXPECT_FALSE(without["protocol"].contains("quiet_cpus")) << "records from before it was there are still read";
+
+  const json stored = json::parse(to_json(on_quiet_cpus()).dump());
+  EXPECT_EQ(stored["measurement"]["protocol"]["quiet_cpus"], 1);
+  ASSERT_EQ(stored["measurement"]["cpus"].size(), 15u);
+  EXPECT_EQ(stored["measurement"]["cpus"][0], json::array({0}));
+  EXPECT_EQ(stored["measurement"]["cpus"][1], json::array({1}));
+  const Measurement read = measurement_from_json(stored["measurement"]);
+  EXPECT_EQ(read.protocol.quiet_cpus, 1);
+  EXPECT_EQ(to_json(read), stored["measurement"]);
+  EXPECT_EQ(json::parse(to_json(analyse(read)).dump()), stored["analysis"]);
+
+  EXPECT_EQ(protocol_with({{"quiet_cpus", 2}}).quiet_cpus, 2);
+  EXPECT_EQ(protocol_with(json::object()).quiet_cpus, 0);
+  EXPECT_THROW(protocol_with({{"quiet_cpus", -1}}), Error);
+}
+
 void expect_refused(const json& measurement, const char* words) {
   try {
     analyse(measurement_from_json(measurement));
@@ -96,6 +134,17 @@ TEST(ResultJson, RefusesDamagedMeasurements) {
   bad = good;
   bad["contenders"][2]["name"] = 7;
   expect_refused(bad, "'name' is 7");
+
+  const json quiet = to_json(on_quiet_cpus())["measurement"];
+  bad = quiet;
+  bad["cpus"].erase(3);
+  expect_refused(bad, "CPUs for 14 rounds");
+  bad = quiet;
+  bad["cpus"][3] = {0, 1};
+  expect_refused(bad, "a round on 2 CPUs; the protocol has 1");
+  bad = quiet;
+  bad["cpus"][3] = 0;
+  expect_refused(bad, "'cpus' is");
 }
 
 // Recorded on an H200: SDPA's cuDNN back end as baseline, its twin, and the flash back end. What a card's samples said

@@ -97,8 +97,9 @@ TEST(Shares, AreTheMedianOfTheRoundsWithItsInterval) {
   EXPECT_NEAR(*share.value, 1000, 1e-9);
   EXPECT_EQ(share_text(share), "50.0 % [25.0, 50.0] of amx");
   const nlohmann::json json = share_json(share);
-  EXPECT_EQ(json.size(), 6u);
+  EXPECT_EQ(json.size(), 7u);
   EXPECT_EQ(json.at("ceiling"), "amx");
+  EXPECT_NEAR(json.at("share_of_quickest"), 0.5, 1e-12);
   EXPECT_EQ(json.at("ceiling_unit"), "GFLOP/s");
   EXPECT_NEAR(json.at("ceiling_value"), 1000, 1e-9);
   EXPECT_NEAR(json.at("share"), 0.5, 1e-12);

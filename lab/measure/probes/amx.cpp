@@ -34,9 +34,8 @@ Tile random_tile(uint64_t seed) {
 // long, and a ceiling must not be lower than what kernels can reach.
 inline void keep_apart() { asm volatile(".rept 8\n nop\n.endr"); }
 
-}  // namespace
-
-double multiply_amx_tiles(int64_t rounds) {
+template <bool apart>
+double multiply(int64_t rounds) {
   TileConfig config;
   for (int i = 0; i < accumulators + 4; ++i) {
     config.bytes_per_row[i] = row_bytes;
@@ -55,23 +54,29 @@ double multiply_amx_tiles(int64_t rounds) {
   _tile_loadd(7, b1.elements, row_bytes);
   for (int64_t i = 0; i < rounds; ++i) {
     _tile_dpbf16ps(0, 4, 6);
-    keep_apart();
+    if constexpr (apart) keep_apart();
     _tile_dpbf16ps(1, 4, 7);
-    keep_apart();
+    if constexpr (apart) keep_apart();
     _tile_dpbf16ps(2, 5, 6);
-    keep_apart();
+    if constexpr (apart) keep_apart();
     _tile_dpbf16ps(3, 5, 7);
-    keep_apart();
+    if constexpr (apart) keep_apart();
   }
   _tile_release();
   return static_cast<double>(rounds) * accumulators * operations_per_product;
 }
+
+}  // namespace
+
+double multiply_amx_tiles(int64_t rounds) { return multiply<true>(rounds); }
+double multiply_amx_tiles_at_once(int64_t rounds) { return multiply<false>(rounds); }
 
 }  // namespace attune::lab
 #else
 namespace attune::lab {
 
 double multiply_amx_tiles(int64_t) { return 0; }
+double multiply_amx_tiles_at_once(int64_t) { return 0; }
 
 }  // namespace attune::lab
 #endif

@@ -73,15 +73,23 @@ def gpu_index(device: str) -> int:
 
 
 def measure(
-    engine: Engine, options, title: str, contenders: dict[str, Callable[[], None]], mode: str = "cpu", twin: bool = True
+    engine: Engine,
+    options,
+    title: str,
+    contenders: dict[str, Callable[[], None]],
+    mode: str = "cpu",
+    twin: bool = True,
+    quiet_cpus: int = 0,
 ) -> dict:
-    """The first contender is the baseline. As a twin it runs twice, which gives the noise floor."""
+    """The first contender is the baseline. As a twin it runs twice, which gives the noise floor. `quiet_cpus`: how many
+    CPUs, the quickest before each round, all threads of this process stay on; 0: wherever the system puts them."""
     protocol = {
         "mode": mode,
         "rounds": affordable_rounds(options, contenders, twin),
         "samples": options.samples,
         "budget_seconds": options.budget,
         "seed": options.seed,
+        "quiet_cpus": quiet_cpus,
     }
     with Session(engine, protocol, -1) as session:
         for index, (name, call) in enumerate(contenders.items()):

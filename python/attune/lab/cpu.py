@@ -25,6 +25,7 @@ DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 MOST_DIFFERENCE = {"bf16": 0.02, "f16": 0.003, "f32": 1e-5}  # relative RMS between two ways of rounding
 RESAMPLES = 2000
 HEAD = "{processor}, torch {torch}, ONEDNN_MAX_CPU_ISA {ONEDNN_MAX_CPU_ISA}, Attune's threads are {attune_threads}"
+QUIET = "rows with fewer threads than the {} CPUs ran on the quickest of them, chosen before each round"
 LINE = "{:<28} {:<5} {:>7}  {:>10} {:>10}  {:<24} {}"
 
 REMARKS = """\
@@ -63,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
     p = make_parser(__doc__, REMARKS, budget=5)
     p.set_defaults(device="cpu")
     p.add_argument("--threads", help="of both, with commas (default: all CPUs of this process, then 2)")
+    p.add_argument("--any-cpu", action="store_true", help="fewer threads than CPUs run wherever the system puts them, "
+                   "and not on the CPUs that are quickest before each round")  # fmt: skip
     p.add_argument("--dtypes", default=",".join(DTYPES), help="with commas (default: %(default)s)")
     p.add_argument("--shape", action="append", help="batch, heads, rows and keys, dim, and maybe causal; may be given "
                    f"again (default: {' '.join(SHAPES)})")  # fmt: skip
@@ -100,6 +103,11 @@ def rows_of(options) -> list[Row]:
             raise BadInput(f"--dtypes {options.dtypes}: {dtype} is none of {', '.join(DTYPES)}")
     shapes = [shape_from(text) for text in options.shape or SHAPES]
     return [Row(s, d, t) for t in threads_from(options.threads) for d in dtypes for s in shapes]
+
+
+def quiet_cpus_of(row: Row, options) -> int:
+    """On how many CPUs the row's rounds run; 0: wherever the system puts its threads."""
+    return row.threads if row.threads < len(os.sched_getaffinity(0)) and not options.any_cpu else 0
 
 
 def use_threads(torch, threads: int) -> None:
@@ -152,7 +160,9 @@ def time_row(torch, engine, options, row: Row, deadline: float) -> dict:
     needed, left = LEAST_CALLS * check(row, contenders), deadline - time.monotonic()
     if needed > left:
         return {**line, "absent": f"it needs about {needed:.0f} s, and {max(left, 0):.0f} s are left of --limit"}
-    return {**line, "result": measure(engine, options, str(row), contenders, twin=False)}
+    # The check has made Attune's context and torch's threads: how many there are was not asked of a mask of few CPUs.
+    quiet_cpus = quiet_cpus_of(row, options)
+    return {**line, "result": measure(engine, options, str(row), contenders, twin=False, quiet_cpus=quiet_cpus)}
 
 
 def text_of(row: Row, line: dict) -> str:
@@ -238,6 +248,8 @@ def run(options) -> int:
 
         keep({"environment": environment})
         print(HEAD.format_map(environment))
+        if any(quiet_cpus_of(row, options) for row in rows):
+            print(QUIET.format(len(os.sched_getaffinity(0))))
         if complaint := busy():
             print(f"unfit to measure: {complaint}")
         print(LINE.format("shape", "dtype", "threads", "torch us", "attune us", "times as fast", "kernel"), flush=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import runpy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -89,6 +90,44 @@ def test_cpu_compares_times_and_sums_up(lab, tmp_path):
         mean, rows = line["mean"], [each["result"]["analysis"]["comparisons"][0]["ratio"] for each in following]
         assert mean["speed"] == pytest.approx((rows[0] * rows[1]) ** -0.5)
         assert mean["lo"] <= mean["speed"] <= mean["hi"]
+
+
+def test_cpu_runs_few_threads_on_the_quickest_cpus(lab, tmp_path, monkeypatch):
+    import attune.lab.cpu
+
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("there is one CPU")
+    measure, inside = attune.lab.cpu.measure, []
+
+    def spy(engine, options, title, contenders, **rest):
+        def seen(call):
+            call()
+            inside.append({len(os.sched_getaffinity(int(task.name))) for task in Path("/proc/self/task").iterdir()})
+
+        contenders = {name: lambda call=call: seen(call) for name, call in contenders.items()}
+        return measure(engine, options, title, contenders, **rest)
+
+    monkeypatch.setattr("attune.lab.cpu.measure", spy)
+    samples = tmp_path / "samples.jsonl"
+    arguments = ["--dtypes", "f32", *TINY, "--json", samples]
+    said = f"\nrows with fewer threads than the {len(before)} CPUs ran on the quickest of them, "
+
+    result = lab("cpu", "--threads", f"1,{len(before)}", *arguments)
+    assert result.returncode == 0 and said in result.stdout
+    assert inside[-1] == {len(before)} and {1} in inside, "all threads of the process"
+    assert os.sched_getaffinity(0) == before
+    lines = [json.loads(line) for line in samples.read_text().splitlines()]
+    measured = [(line["threads"], line["result"]["measurement"]) for line in lines if "result" in line]
+    for threads, measurement in measured:
+        assert ("cpus" in measurement) == (threads == 1)
+        assert all(len(cpus) == 1 and before.issuperset(cpus) for cpus in measurement.get("cpus", []))
+    assert [threads for threads, _ in measured] == [1, 1, len(before), len(before)]
+
+    inside.clear()
+    result = lab("cpu", "--threads", "1", "--any-cpu", *arguments)
+    assert result.returncode == 0 and said not in result.stdout
+    assert {1} not in inside
 
 
 def test_cpu_mean_is_geometric_and_its_interval_that_of_the_rounds():
