@@ -21,7 +21,10 @@
 namespace attune::lab {
 namespace {
 
-// Of a problem and number of threads on a CPU: enough for ten samples in each of 15 rounds up to 10 ms a call.
+// On a CPU a problem takes more than 2 seconds then, however short its calls are. Many short samples, not few long ones:
+// where CPUs are slow every few milliseconds, the quickest of them tells more.
+constexpr int cpu_samples = 25;
+// Of a problem and number of threads on a CPU: enough for these in each of 15 rounds up to 4 ms a call.
 constexpr double cpu_budget_seconds = 6;
 constexpr int most_threads = 4096;
 
@@ -33,7 +36,7 @@ struct BenchOptions {
   std::vector<int> threads;  // empty: what the library takes by itself
   bool any_cpu = false;
   Protocol protocol;
-  bool budget_given = false;
+  bool budget_given = false, samples_given = false;
   uint64_t seed = 1;
   bool json = false;
 };
@@ -183,6 +186,7 @@ class BenchCommand {
   Protocol protocol_for(const Backend& backend) const {
     Protocol protocol = options_.protocol;
     if (backend.executor->device_kind() != DeviceKind::cpu) return protocol;
+    if (!options_.samples_given) protocol.samples = cpu_samples;
     if (!options_.budget_given)
       protocol.budget_seconds = cpu_budget_seconds * static_cast<double>(std::max<size_t>(options_.threads.size(), 1));
     if (shows_threads() && !options_.any_cpu) protocol.quiet_cpus = most_threads_asked();
@@ -308,7 +312,8 @@ void add_bench(CLI::App& app, int& status) {
                     "with --threads: they run wherever the system puts them, and not on the CPUs that are quickest "
                     "before each round");
   command->add_option("--rounds", options->protocol.rounds, "of measurement");
-  command->add_option("--samples", options->protocol.samples, "of each contender in each round");
+  command->add_option("--samples", options->protocol.samples,
+                      "of each contender in each round (by default 10, 25 on a CPU)");
   command->add_option("--budget", options->protocol.budget_seconds,
                       "seconds per problem, 0 for none; lowers the samples (by default 2 with --peers, 6 a "
                       "number of threads on a CPU)");
@@ -331,6 +336,7 @@ void add_bench(CLI::App& app, int& status) {
       "  attune bench --kernel any/fwd --configurations sm90/fwd_small 'fwd b1 h4/4 q64 k8192 d64 f16'");
   command->callback([options, command, &status] {
     options->budget_given = command->count("--budget") > 0;
+    options->samples_given = command->count("--samples") > 0;
     if (options->peers.asked()) {
       status = bench_with_peers(peer_bench_of(*options));
     } else {

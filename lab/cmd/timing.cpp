@@ -21,9 +21,6 @@ namespace {
 // Timing should not wait minutes for a check: beyond this work a sample of the rows is compared.
 constexpr double check_all_rows_flops = 0x1p28;
 
-// With the default of rounds and samples a problem then takes more than 2 seconds, however short its calls are.
-constexpr double cpu_sample_seconds = 5e-3;
-
 // A probe that was added to a session.
 struct AddedProbe {
   std::string contender;
@@ -76,8 +73,6 @@ Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protoco
   if (backend.executor->device_kind() == DeviceKind::cuda) {
     gpu_ = std::make_unique<CudaGpu>();
     if (protocol_.mode == "cpu") protocol_.mode = name_of(GpuMode::steady);
-  } else {
-    protocol_.sample_seconds = std::max(protocol_.sample_seconds, cpu_sample_seconds);
   }
 }
 
