@@ -21,8 +21,8 @@
 namespace attune::lab {
 namespace {
 
-// On a CPU a problem takes more than 2 seconds then, however short its calls are. Many short samples, not few long ones:
-// where CPUs are slow every few milliseconds, the quickest of them tells more.
+// On a CPU a problem takes more than 2 seconds then, however short its calls are. Many short samples, not few long
+// ones: where CPUs are slow every few milliseconds, the quickest of them tells more.
 constexpr int cpu_samples = 25;
 // Of a problem and number of threads on a CPU: enough for these in each of 15 rounds up to 4 ms a call.
 constexpr double cpu_budget_seconds = 6;
