@@ -267,6 +267,21 @@ TEST(QuietCpus, AreOfNoThreadAfterARunThatFailed) {
   EXPECT_EQ(cpus_of(0), before);
 }
 
+TEST(QuietCpus, OfSeveralTheCallerHasTheFirstToItself) {
+  const std::set<int> before = cpus_of(0);
+  if (before.size() < 2) GTEST_SKIP() << "there is one CPU";
+  const int first = *before.begin(), last = *before.rbegin();
+  const Sleeper other;
+  {
+    const auto process = this_process();
+    process->confine({first, last});
+    EXPECT_EQ(cpus_of(0), std::set<int>{first});
+    EXPECT_EQ(cpus_of(other.id()), std::set<int>{last});
+  }
+  EXPECT_EQ(cpus_of(0), before);
+  EXPECT_EQ(cpus_of(other.id()), before);
+}
+
 TEST(QuietCpus, OfThisProcessAreLookedAtOneAfterTheOther) {
   const auto process = this_process();
   ASSERT_FALSE(process->usable().empty());
