@@ -51,7 +51,7 @@ struct CpuBarResult {
   CpuBar bar;
   int threads = 0;
   BarState state = BarState::incomplete;
-  std::string why;  // one clause; "" if it is met
+  std::string why;  // one clause; "" if it is met, also in the median
   size_t rows = 0;
   std::optional<Measured> farthest;  // the row that is farthest from the bar, in the bar's unit
   std::string farthest_problem;
