@@ -100,50 +100,51 @@ Protocol with_quiet_cpus(int count) {
   return protocol;
 }
 
-TEST(QuietCpus, AreChosenBeforeTheWarmUpAndBeforeEveryRound) {
-  SimulatedMachine machine(1);
+// A session in that process, and the CPUs its contenders saw.
+struct MadeUpRun {
+  explicit MadeUpRun(int count) : session(with_quiet_cpus(count), machine, process.source()) {
+    session.add(placed("a"));
+  }
+  std::unique_ptr<Placed> placed(const char* name) { return std::make_unique<Placed>(name, machine, process, seen); }
+
+  SimulatedMachine machine{1};
   MadeUpProcess process;
   std::vector<std::vector<int>> seen;
-  Session session(with_quiet_cpus(1), machine, process.source());
-  session.add(std::make_unique<Placed>("a", machine, process, seen));
-  session.add(std::make_unique<Placed>("b", machine, process, seen));
-  session.add_probe(std::make_unique<Placed>("ceiling", machine, process, seen), "a");
-  const Result result = session.run();
-  EXPECT_EQ(process.made, 1);
-  EXPECT_EQ(process.probes, 1 + 6);
-  EXPECT_THAT(seen, ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2), ElementsAre(5), ElementsAre(0),
-                                ElementsAre(1), ElementsAre(2)))
+  Session session;
+};
+
+TEST(QuietCpus, AreChosenBeforeTheWarmUpAndBeforeEveryRound) {
+  MadeUpRun run(1);
+  run.session.add(run.placed("b"));
+  run.session.add_probe(run.placed("ceiling"), "a");
+  const Result result = run.session.run();
+  EXPECT_EQ(run.process.made, 1);
+  EXPECT_EQ(run.process.probes, 1 + 6);
+  EXPECT_THAT(run.seen, ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2), ElementsAre(5), ElementsAre(0),
+                                    ElementsAre(1), ElementsAre(2)))
       << "all contenders of a round run on the same";
-  EXPECT_EQ(result.measurement.cpus, std::vector<std::vector<int>>(seen.begin() + 1, seen.end()));
-  EXPECT_THAT(process.confined, IsEmpty());
+  EXPECT_EQ(result.measurement.cpus, std::vector<std::vector<int>>(run.seen.begin() + 1, run.seen.end()));
+  EXPECT_THAT(run.process.confined, IsEmpty());
 }
 
 TEST(QuietCpus, AreGivenUpWhenARunFails) {
-  SimulatedMachine machine(1);
-  MadeUpProcess process;
-  std::vector<std::vector<int>> seen;
-  Session session(with_quiet_cpus(2), machine, process.source());
-  session.add(std::make_unique<Placed>("a", machine, process, seen));
+  MadeUpRun run(2);
   const auto end_in_round_3 = [&](const Progress& progress) {
     if (progress.round == 3) fail(ATTUNE_INVALID_ARGUMENT, "ended");
   };
-  EXPECT_THROW(session.run(end_in_round_3), Error);
-  EXPECT_EQ(process.probes, 1 + 4);
-  EXPECT_THAT(seen.back(), testing::SizeIs(2));
-  EXPECT_THAT(process.confined, IsEmpty());
+  EXPECT_THROW(run.session.run(end_in_round_3), Error);
+  EXPECT_EQ(run.process.probes, 1 + 4);
+  EXPECT_THAT(run.seen.back(), testing::SizeIs(2));
+  EXPECT_THAT(run.process.confined, IsEmpty());
 }
 
 TEST(QuietCpus, AreChosenOnlyWhereAskedForAndWhereThereIsAChoice) {
   for (const int count : {0, 4, 5}) {
-    SimulatedMachine machine(1);
-    MadeUpProcess process;
-    std::vector<std::vector<int>> seen;
-    Session session(with_quiet_cpus(count), machine, process.source());
-    session.add(std::make_unique<Placed>("a", machine, process, seen));
-    EXPECT_THAT(session.run().measurement.cpus, IsEmpty());
-    EXPECT_EQ(process.made, count > 0 ? 1 : 0);
-    EXPECT_EQ(process.probes, 0);
-    EXPECT_THAT(seen, Each(IsEmpty()));
+    MadeUpRun run(count);
+    EXPECT_THAT(run.session.run().measurement.cpus, IsEmpty());
+    EXPECT_EQ(run.process.made, count > 0 ? 1 : 0);
+    EXPECT_EQ(run.process.probes, 0);
+    EXPECT_THAT(run.seen, Each(IsEmpty()));
   }
   EXPECT_THROW(Session(with_quiet_cpus(-1)), Error);
 }

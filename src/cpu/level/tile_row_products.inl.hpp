@@ -27,17 +27,24 @@ template <int R>
   tiles.store<scores_high>(x + tile_side * R, pitch);
 }
 
-using AllHalves = uint16_t __attribute__((vector_size(64)));
-
-// 32 columns of two keys, interleaved: pairs of 16 columns make a row of one tile, those of the others one of the next.
-// Of each 8 columns the first four are in the first tile.
-inline AllHalves first_pairs(AllHalves a, AllHalves b) {
-  return __builtin_shufflevector(a, b, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18, 50,
-                                 19, 51, 24, 56, 25, 57, 26, 58, 27, 59);
-}
-inline AllHalves second_pairs(AllHalves a, AllHalves b) {
-  return __builtin_shufflevector(a, b, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21, 53, 22,
-                                 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63);
+// A strip of 32 columns of a step of values, two keys interleaved: pairs of 16 columns make a row of one tile, those of
+// the others one of the next. Of each 8 columns the first four are in the first tile. Each key is what `use` makes of
+// it; `go_on` is called fetches_per_strip times.
+template <int R, typename Use, typename GoOn>
+ATTUNE_INLINE void interleave_strip(StepRows v, const Use& use, const GoOn& go_on, char* to) {
+  constexpr int n = vector_keys<R>;
+  ATTUNE_UNROLL
+  for (int64_t j = 0; j < R; ++j, v.at += 2 * n * v.pitch) {
+    if (j % (R / fetches_per_strip) == 0) go_on();
+    ATTUNE_UNROLL
+    for (int64_t c = 0; c < n; ++c) {
+      const __m512i a = use(load_bytes<__m512i>(v.at + c * v.pitch));
+      const __m512i b = use(load_bytes<__m512i>(v.at + (c + n) * v.pitch));
+      char* const at = to + place_of_pair<R>(j, c) * tile_row_bytes;
+      store_bytes(at, _mm512_unpacklo_epi16(a, b));
+      store_bytes(at + tile_bytes, _mm512_unpackhi_epi16(a, b));
+    }
+  }
 }
 
 // A strip of a step of the second product, to be done once another one was interleaved: what was just stored is not yet
@@ -67,21 +74,9 @@ void multiply_strip(Tiles& tiles, const ValueStrip& strip) {
 template <int R>
 [[gnu::noinline]] void tile_row_values(Tiles& tiles, const TileRowScratch<R>& scratch, StepRows v, const char* weights,
                                        const float* from, float* to, LinesAhead& ahead, ValueStrip& pending) {
-  constexpr int n = vector_keys<R>;
   for (int64_t strip = 0; strip < scratch.v_strips; ++strip, v.at += tile_row_bytes) {
     char* const values = pending.values == scratch.values[0] ? scratch.values[1] : scratch.values[0];
-    const char* at = v.at;
-    ATTUNE_UNROLL
-    for (int64_t j = 0; j < R; ++j, at += 2 * n * v.pitch) {
-      if (j % (R / fetches_per_strip) == 0) ahead.fetch();
-      ATTUNE_UNROLL
-      for (int64_t c = 0; c < n; ++c) {
-        const auto a = load_bytes<AllHalves>(at + c * v.pitch), b = load_bytes<AllHalves>(at + (c + n) * v.pitch);
-        char* const pair = values + place_of_pair<R>(j, c) * tile_row_bytes;
-        store_bytes(pair, first_pairs(a, b));
-        store_bytes(pair + tile_bytes, second_pairs(a, b));
-      }
-    }
+    interleave_strip<R>(v, [](__m512i key) { return key; }, [&] { ahead.fetch(); }, values);
     multiply_strip<R>(tiles, pending);
     const int64_t out = strip * 2 * tile_side * R;
     pending = {strip == 0 ? weights : nullptr, from + out, to + out, values};
@@ -97,13 +92,15 @@ inline Ints may_be_wrong(Floats sums) {
 
 // Adds weight times value for the special values of 32 columns of a key, where the weight is not 0.
 template <int R>
-void add_special(AllHalves values, const char* weights, int64_t key, float* sums) {
+void add_special(Words values, const char* weights, int64_t key, float* sums) {
   constexpr int n = vector_keys<R>;
   const int64_t pair = place_of_pair<R>(key / (2 * n), key % n), second = key / n % 2;
   // Beside a 0, in the lower half of a word, each is a float.
-  const AllHalves halves[2] = {first_pairs(AllHalves{}, values), second_pairs(AllHalves{}, values)};
+  const __m512i halves[2] = {_mm512_unpacklo_epi16(__m512i{}, bits_as<__m512i>(values)),
+                             _mm512_unpackhi_epi16(__m512i{}, bits_as<__m512i>(values))};
   for (int half = 0; half < 2; ++half) {
     const auto all = bits_as<Floats>(halves[half]);
+    if (!any(is_special(all))) continue;
     const Floats special = is_special(all) ? all : Floats{};
     for (int64_t r = 0; r < R; ++r) {
       uint32_t word;
@@ -121,34 +118,27 @@ void add_special(AllHalves values, const char* weights, int64_t key, float* sums
 template <int R, typename RowsOfStep>
 [[gnu::noinline]] void sum_strip_again(Tiles& tiles, const TileRowScratch<R>& scratch, const TileRowHead& head,
                                        int64_t strip, int64_t steps, const RowsOfStep& rows_of_step) {
-  constexpr int n = vector_keys<R>;
-  const auto load_key = [&](const StepRows& v, int64_t key) {
-    return load_bytes<Words>(v.at + key * v.pitch + strip * tile_row_bytes);
+  const auto strip_of_step = [&](int64_t step) {
+    const StepRows v = rows_of_step(step);
+    return StepRows{v.at + strip * tile_row_bytes, v.pitch};
   };
+  const auto load_key = [](const StepRows& v, int64_t key) { return load_bytes<Words>(v.at + key * v.pitch); };
   const auto has_special = [&](const StepRows& v) {
     __mmask32 special = 0;
     for (int64_t key = 0; key < step_keys; ++key) special |= special_pairs(load_key(v, key));
     return special != 0;
   };
   bool needed = false;
-  for (int64_t step = 0; step < steps && !needed; ++step) needed = has_special(rows_of_step(step));
+  for (int64_t step = 0; step < steps && !needed; ++step) needed = has_special(strip_of_step(step));
   if (!needed) return;
 
   const float* const before = head.out + strip * 2 * R * tile_side;
   float* const after = head.next_out + strip * 2 * R * tile_side;
   for (int64_t step = 0; step < steps; ++step) {
-    const StepRows v = rows_of_step(step);
-    const auto without_special = [&](int64_t key) {
-      const Words values = load_key(v, key);
-      return bits_as<AllHalves>(_mm512_maskz_mov_epi16(~special_pairs(values), bits_as<__m512i>(values)));
+    const auto without_special = [](__m512i key) {
+      return _mm512_maskz_mov_epi16(~special_pairs(bits_as<Words>(key)), key);
     };
-    for (int64_t j = 0; j < R; ++j)
-      for (int64_t c = 0; c < n; ++c) {
-        const AllHalves a = without_special(j * 2 * n + c), b = without_special(j * 2 * n + c + n);
-        char* const to = scratch.values[0] + place_of_pair<R>(j, c) * tile_row_bytes;
-        store_bytes(to, first_pairs(a, b));
-        store_bytes(to + tile_bytes, second_pairs(a, b));
-      }
+    interleave_strip<R>(strip_of_step(step), without_special, [] {}, scratch.values[0]);
     const char* const weights = head.weights + step * weights_bytes<R>;
     multiply_strip<R>(tiles, {weights, step == 0 ? before : scratch.again, scratch.again, scratch.values[0]});
   }
@@ -158,9 +148,9 @@ template <int R, typename RowsOfStep>
     store(scratch.again + i, load(scratch.again + i) + (flushed ? sums : Floats{}));
   }
   for (int64_t step = 0; step < steps; ++step) {
-    const StepRows v = rows_of_step(step);
+    const StepRows v = strip_of_step(step);
     for (int64_t key = 0; key < step_keys; ++key)
-      add_special<R>(bits_as<AllHalves>(load_key(v, key)), head.weights + step * weights_bytes<R>, key, scratch.again);
+      add_special<R>(load_key(v, key), head.weights + step * weights_bytes<R>, key, scratch.again);
   }
   for (int64_t i = 0; i < 2 * R * tile_side; i += width) {
     const Floats sums = load(after + i);
@@ -172,7 +162,7 @@ template <int R, typename RowsOfStep>
 template <int R, typename RowsOfStep>
 void end_chunk(Tiles& tiles, const TileRowScratch<R>& scratch, TileRowHead& head, int64_t steps,
                const RowsOfStep& rows_of_step) {
-  const Ints column{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};  // of first_pairs
+  const Ints column{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};  // of a strip's first tile
   for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
     const float* const sums = head.next_out + strip * 2 * R * tile_side;
     Ints first{}, second{};

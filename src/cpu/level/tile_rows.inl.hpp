@@ -44,6 +44,7 @@ void end_tile_head(const Call& call, const Block& block, const TileRowScratch<R>
   }
 }
 
+// The keys that every row sees.
 inline KeyRange keys_seen_by_all(const Block& block) {
   KeyRange seen = block.visible[0];
   for (int r = 1; r < block.count; ++r) {
