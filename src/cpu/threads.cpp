@@ -47,6 +47,12 @@ void count_forks() {
       pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 }
 
+// A different address for every thread alive.
+const void* this_thread() {
+  thread_local char here;
+  return &here;
+}
+
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -301,22 +307,27 @@ void Threads::parallel_for(int64_t count, const std::function<void(int64_t)>& bo
 Threads::Scratch Threads::scratch(size_t bytes) {
   {
     const std::lock_guard lock(blocks_mutex_);
-    // The smallest that fits, so that large ones remain for those who need them, and of equals the one used last, which
-    // the caches may still hold.
+    // The smallest that fits, so that large ones remain for those who need them. Of equals the one this thread had last,
+    // otherwise the one used last: caches may still hold it, and memory that another core's cache holds costs more than
+    // the product of a tile.
+    const auto better = [](const Block& a, const Block& b) {
+      return a.bytes != b.bytes ? a.bytes < b.bytes : a.user == this_thread() || b.user != this_thread();
+    };
     auto best = blocks_.end();
     for (auto block = blocks_.begin(); block != blocks_.end(); ++block)
-      if (block->bytes >= bytes && (best == blocks_.end() || block->bytes <= best->bytes)) best = block;
+      if (block->bytes >= bytes && (best == blocks_.end() || better(*block, *best))) best = block;
     if (best != blocks_.end()) {
       const Block block = *best;
       blocks_.erase(best);
       return {*this, block};
     }
   }
-  return {*this, Block{::operator new(bytes, std::align_val_t{64}), bytes}};
+  return {*this, Block{::operator new(bytes, std::align_val_t{64}), bytes, nullptr}};
 }
 
 void Threads::give_back(Block block) noexcept {
   // Two for every thread, and some for results between two loops. Very large ones are not kept.
+  block.user = this_thread();
   const size_t most_blocks = 2 * static_cast<size_t>(size()) + 4;
   constexpr size_t most_bytes = size_t{64} << 20;
   if (block.bytes <= most_bytes) {

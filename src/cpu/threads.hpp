@@ -36,7 +36,7 @@ class Threads {
   int size() const;
 
   // Working memory, 64-byte aligned, contents undefined; goes back when the Scratch dies. Kept between calls, because
-  // fresh pages cost more than a small problem.
+  // fresh pages cost more than a small problem; a thread gets what it had before, which its caches may still hold.
   class Scratch;
   Scratch scratch(size_t bytes);
 
@@ -44,6 +44,7 @@ class Threads {
   struct Block {
     void* data = nullptr;
     size_t bytes = 0;
+    const void* user = nullptr;  // the thread that had it last
   };
 
   bool openmp_works() const;
