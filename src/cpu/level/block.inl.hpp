@@ -37,18 +37,17 @@ class Arena {
 
 constexpr int64_t row_pitch = max_head_dim + 16;  // of the temporary rows below
 
-// How a step of packed_keys keys lies once it is packed, in floats: a header, rows of K, strips of V.
+// How a step of packed_keys keys lies once it is packed, in floats: a header, strips of K, strips of V.
 struct StepLayout {
-  int64_t k_pitch = 0;
-  int64_t strips = 0;
+  int64_t k_pitch = 0;  // from a strip of K to the next one
+  int64_t v_strips = 0;
 
-  // Rows of K are no power of two apart, so that they do not fall on the same cache sets.
   explicit StepLayout(const Problem& p)
-      : k_pitch(round_up(p.dim_qk, width) + 16), strips(round_up(p.dim_v, strip_columns) / strip_columns) {
-    v_floats_ = round_up(p.dim_v, width) / strip_columns * strip_pitch;  // packing writes full vectors
+      : k_pitch(round_up(p.dim_qk, width) * strip_width), v_strips(round_up(p.dim_v, strip_width) / strip_width) {
+    v_floats_ = round_up(p.dim_v, width) / strip_width * v_strip_pitch;  // packing writes full vectors
   }
   int64_t k_at() const { return 16; }
-  int64_t v_at() const { return k_at() + packed_keys * k_pitch; }
+  int64_t v_at() const { return k_at() + packed_keys / strip_width * k_pitch; }
   int64_t step() const { return v_at() + v_floats_; }
 
  private:
@@ -95,34 +94,49 @@ struct Scratch {
   }
 };
 
-// Keys [from, from + keys) as float rows, then zero rows up to packed_keys.
+// Cuts a vector into strips that lie `pitch` apart.
+inline void store_strips(Floats value, float* to, [[maybe_unused]] int64_t pitch) {
+#if defined(__AVX512F__)
+  static_assert(strip_width == 8);
+  _mm256_storeu_ps(to, low_half(value));
+  _mm256_storeu_ps(to + pitch, high_half(value));
+#elif defined(__AVX2__)
+  static_assert(strip_width == 4);
+  _mm_storeu_ps(to, _mm256_castps256_ps128(value));
+  _mm_storeu_ps(to + pitch, _mm256_extractf128_ps(value, 1));
+#else
+  static_assert(strip_width == width);
+  store(to, value);
+#endif
+}
+
+// Keys [from, from + keys), then zeros up to packed_keys, transposed and in strips.
 inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t keys, float* to, int64_t pitch) {
   const Problem& p = *call.problem;
   const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
-  with_dtype(p.dtype, [&]<Dtype dtype>() {
-    for (int64_t i = 0; i < keys; ++i) {
-      prefetch_row(k, dtype, (i + rows_ahead) * p.k.row, p.dim_qk);
-      for_each_vector<dtype>(k + i * p.k.row * size_of<dtype>, p.dim_qk,
-                             [&](int64_t d, Floats value) { store(to + i * pitch + d, value); });
+  alignas(vector_bytes) float rows[width * row_pitch];
+  for (int64_t first = 0; first < packed_keys; first += width, to += width / strip_width * pitch) {
+    for (int64_t i = 0; i < width; ++i) {
+      float* row = rows + i * row_pitch;
+      if (first + i < keys) {
+        prefetch_row(k, p.dtype, (first + i + rows_ahead) * p.k.row, p.dim_qk);
+        with_dtype(p.dtype, [&]<Dtype dtype>() {
+          for_each_vector<dtype>(k + (first + i) * p.k.row * size_of<dtype>, p.dim_qk,
+                                 [&](int64_t d, Floats value) { store(row + d, value); });
+        });
+      } else {
+        for (int64_t d = 0; d < p.dim_qk; d += width) store(row + d, Floats{});
+      }
     }
-  });
-  for (int64_t i = keys * pitch; i < packed_keys * pitch; i += width) store(to + i, Floats{});
-}
-
-// A vector of one row of V, cut into strips.
-inline void store_strips(Floats value, float* to) {
-#if defined(__AVX512F__)
-  static_assert(strip_columns == 8);
-  _mm256_storeu_ps(to, low_half(value));
-  _mm256_storeu_ps(to + strip_pitch, high_half(value));
-#elif defined(__AVX2__)
-  static_assert(strip_columns == 4);
-  _mm_storeu_ps(to, _mm256_castps256_ps128(value));
-  _mm_storeu_ps(to + strip_pitch, _mm256_extractf128_ps(value, 1));
-#else
-  static_assert(strip_columns == width);
-  store(to, value);
-#endif
+    for (int64_t d = 0; d < p.dim_qk; d += width) {
+      Floats square[width];
+      ATTUNE_UNROLL
+      for (int i = 0; i < width; ++i) square[i] = load(rows + i * row_pitch + d);
+      transpose(square);
+      ATTUNE_UNROLL
+      for (int i = 0; i < width; ++i) store_strips(square[i], to + (d + i) * strip_width, pitch);
+    }
+  }
 }
 
 // Values of keys [from, from + keys) in strips. True if all are finite.
@@ -135,7 +149,7 @@ inline bool pack_v(const Call& call, const Block& block, int64_t from, int64_t k
       prefetch_row(v, dtype, (i + rows_ahead) * p.v.row, p.dim_v);
       for_each_vector<dtype>(v + i * p.v.row * size_of<dtype>, p.dim_v, [&](int64_t column, Floats value) {
         not_finite += value * 0.0f;
-        store_strips(value, to + column / strip_columns * strip_pitch + i * strip_columns);
+        store_strips(value, to + column / strip_width * v_strip_pitch + i * strip_width, v_strip_pitch);
       });
     }
   });
@@ -210,7 +224,7 @@ void begin_tile(const Call& call, const Block& block, int first, int count, Scra
     for (int64_t d = 0; d < p.dim_qk; d += width)
       transpose_square(scratch.q_rows + d, row_pitch, tile.q + d * rows + lane, rows);
   }
-  for (int64_t i = 0; i < scratch.layout.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
+  for (int64_t i = 0; i < scratch.layout.v_strips * strip_width * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
 }
 
 // Hides from each row the keys outside its range: x is (keys x rows), its first key is `from`.
@@ -267,14 +281,14 @@ void shape_scores(const Call& call, const Block& block, const Tile<T>& tile, int
   }
 }
 
-// The scores of `keys` keys from the `first` of `steps` on, a multiple of key_step.
+// The scores of `keys` keys from the `first` of `steps` on, a multiple of strip_width.
 template <int Vecs>
 void score_steps(const float* steps, const StepLayout& layout, int64_t first, int64_t keys, const float* q, int64_t dim,
                  float* x) {
   for (int64_t i = 0; i < keys;) {
     const int64_t at = (first + i) % packed_keys;
     const int64_t count = smaller_of(packed_keys - at, keys - i);
-    const float* k = steps + (first + i) / packed_keys * layout.step() + layout.k_at() + at * layout.k_pitch;
+    const float* k = steps + (first + i) / packed_keys * layout.step() + layout.k_at() + at / strip_width * layout.k_pitch;
     score_block<Vecs>(k, layout.k_pitch, count, q, dim, x + i * Vecs * width);
     i += count;
   }
@@ -282,7 +296,7 @@ void score_steps(const float* steps, const StepLayout& layout, int64_t first, in
 
 inline Strip strip_from(const float* steps, const StepLayout& layout, int64_t first) {
   const int64_t at = first % packed_keys;
-  return {steps + first / packed_keys * layout.step() + layout.v_at() + at * strip_columns, first, layout.step()};
+  return {steps + first / packed_keys * layout.step() + layout.v_at() + at * strip_width, first, layout.step()};
 }
 
 inline bool values_are_finite(const float* steps, const StepLayout& layout, int64_t first, int64_t keys) {
@@ -302,7 +316,7 @@ void step_tile(const Call& call, const Block& block, Scratch<T>& scratch, Tile<T
   const bool ranged = hide_unseen(block, tile, from, keys, scratch.x);
   const bool hidden = ranged || (call.problem->features & (ATTUNE_BIAS | ATTUNE_MASK)) != 0;
   online_softmax<T, Vecs>(call, scratch.x, keys, tile.largest, tile.sums, scratch.rescale);
-  value_block<T, Vecs>(strip_from(steps, layout, first), layout.strips, keys, scratch.x, scratch.rescale,
+  value_block<T, Vecs>(strip_from(steps, layout, first), layout.v_strips, keys, scratch.x, scratch.rescale,
                        hidden && !values_are_finite(steps, layout, first, keys), tile.out);
 }
 
@@ -352,7 +366,7 @@ void forward_block_as(const Call& call, const Block& block, void* memory) {
     const float* steps = steps_of(call, block, scratch, chunk, next);
     for (int i = 0; i < tiles; ++i) {
       Tile<T>& tile = scratch.tiles[i];
-      const int64_t from = larger_of(chunk, tile.begin / key_step * key_step);
+      const int64_t from = larger_of(chunk, tile.begin / strip_width * strip_width);
       const int64_t to = smaller_of(next, tile.end);
       if (from >= to) continue;
       with_vecs(tile.count,

@@ -8,43 +8,69 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// Up to 3 vectors of rows times this many keys (or columns of V) fill the registers: 24 of 32 or 12 of 16 accumulators.
+// K and V are packed in strips, of this many keys and of this many columns. Up to 3 vectors of rows times a strip fill the
+// registers: 24 of 32 or 12 of 16 accumulators.
 constexpr int max_vecs = 3;
-constexpr int key_step = vector_bytes == 64 ? 8 : 4;
+constexpr int strip_width = vector_bytes == 64 ? 8 : 4;
 constexpr int tile_rows = max_vecs * width;
+constexpr int64_t v_strip_pitch = packed_keys * strip_width;  // from a strip of V to the next one
 
-// V is packed in strips of this many columns: (dim_v / strip_columns) x packed_keys x strip_columns.
-constexpr int strip_columns = key_step;
-constexpr int64_t strip_pitch = packed_keys * strip_columns;
-
-// scores[i][row] = sum over d, in order, of k[i][d] * q[d][row], for key_step keys.
-template <int Vecs>
-ATTUNE_APART void score_tile(const float* k, int64_t k_pitch, const float* q, int64_t dim, float* scores) {
-  constexpr int rows = Vecs * width;
-  Floats sum[key_step][Vecs] = {};
-  for (int64_t d = 0; d < dim; ++d) {
-    Floats q_row[Vecs];
-    ATTUNE_UNROLL
-    for (int v = 0; v < Vecs; ++v) q_row[v] = load(q + d * rows + v * width);
-    ATTUNE_UNROLL
-    for (int i = 0; i < key_step; ++i) {
-      const Floats key = splat(k[i * k_pitch + d]);
+// sum[c][row] += strip[c] * rows[row]
+// skip_zeros: 0 in `rows` makes the product 0 even where `strip` is infinite or NaN.
+template <int Vecs, bool skip_zeros>
+ATTUNE_INLINE void add_product(const float* strip, const float* rows, Floats (&sum)[strip_width][Vecs]) {
+  Floats row[Vecs];
+  ATTUNE_UNROLL
+  for (int v = 0; v < Vecs; ++v) row[v] = load(rows + v * width);
+  ATTUNE_UNROLL
+  for (int c = 0; c < strip_width; ++c) {
+    // Every other element is repeated by the multiplications themselves: fewer instructions, of which a core whose other
+    // thread is busy has too few, and not yet more than two loads a cycle.
+    if (!skip_zeros && c % 2 == 1) {
       ATTUNE_UNROLL
-      for (int v = 0; v < Vecs; ++v) sum[i][v] = multiply_add(key, q_row[v], sum[i][v]);
+      for (int v = 0; v < Vecs; ++v) add_product_of_splat(strip + c, row[v], sum[c][v]);
+    } else {
+      const Floats element = splat(strip[c]);
+      ATTUNE_UNROLL
+      for (int v = 0; v < Vecs; ++v) {
+        const Floats seen = skip_zeros ? (row[v] == 0.0f ? Floats{} : element) : element;
+        sum[c][v] = multiply_add(seen, row[v], sum[c][v]);
+      }
     }
   }
+}
+
+// The same for `count` elements of each, one after the other. This is the innermost loop of both products.
+template <int Vecs, bool skip_zeros = false>
+ATTUNE_INLINE void add_products(const float* strip, const float* rows, int64_t count,
+                                Floats (&sum)[strip_width][Vecs]) {
+  constexpr int row = Vecs * width;
+  constexpr int together = 4;
+  for (; count >= together; count -= together, strip += together * strip_width, rows += together * row) {
+    ATTUNE_UNROLL
+    for (int i = 0; i < together; ++i) add_product<Vecs, skip_zeros>(strip + i * strip_width, rows + i * row, sum);
+  }
+  for (; count > 0; --count, strip += strip_width, rows += row) add_product<Vecs, skip_zeros>(strip, rows, sum);
+}
+
+// scores[i][row] = sum over d, in order, of k[d][i] * q[d][row], for a strip of keys.
+template <int Vecs>
+ATTUNE_APART void score_strip(const float* k, const float* q, int64_t dim, float* scores) {
+  constexpr int rows = Vecs * width;
+  Floats sum[strip_width][Vecs] = {};
+  add_products(k, q, dim, sum);
   ATTUNE_UNROLL
-  for (int i = 0; i < key_step; ++i) {
+  for (int i = 0; i < strip_width; ++i) {
     ATTUNE_UNROLL
     for (int v = 0; v < Vecs; ++v) store(scores + i * rows + v * width, sum[i][v]);
   }
 }
 
-// Scores of `keys` keys. Rows of k and of scores must exist up to the next multiple of key_step.
+// Scores of `keys` keys, whose strips lie k_pitch apart. Rows of scores must exist up to the end of the last strip.
 template <int Vecs>
 void score_block(const float* k, int64_t k_pitch, int64_t keys, const float* q, int64_t dim, float* scores) {
-  for (int64_t i = 0; i < keys; i += key_step)
-    score_tile<Vecs>(k + i * k_pitch, k_pitch, q, dim, scores + i * Vecs * width);
+  for (int64_t i = 0; i < keys; i += strip_width, k += k_pitch)
+    score_strip<Vecs>(k, q, dim, scores + i * Vecs * width);
 }
 
 // out[at] = out[at] * rescale[row] + sum, a vector of rows.
@@ -73,33 +99,20 @@ struct Strip {
 template <typename Sum, int Vecs, bool skip_zeros>
 ATTUNE_APART void value_strip(Strip v, int64_t keys, const float* weights, const Sum* rescale, Sum* out) {
   constexpr int rows = Vecs * width;
-  Floats sum[strip_columns][Vecs] = {};
-  alignas(vector_bytes) float first[strip_columns * rows];
+  Floats sum[strip_width][Vecs] = {};
+  alignas(vector_bytes) float first[strip_width * rows];
   bool halved = false;
   while (keys > 0) {
     const int64_t left = packed_keys - v.key % packed_keys;  // of the step
     const int64_t count = left < keys ? left : keys;
-    for (int64_t k = 0; k < count; ++k, weights += rows) {
-      Floats weight[Vecs];
-      ATTUNE_UNROLL
-      for (int i = 0; i < Vecs; ++i) weight[i] = load(weights + i * width);
-      ATTUNE_UNROLL
-      for (int c = 0; c < strip_columns; ++c) {
-        const Floats value = splat(v.at[k * strip_columns + c]);
-        ATTUNE_UNROLL
-        for (int i = 0; i < Vecs; ++i) {
-          Floats seen = value;
-          if constexpr (skip_zeros) seen = weight[i] == 0.0f ? Floats{} : value;
-          sum[c][i] = multiply_add(seen, weight[i], sum[c][i]);
-        }
-      }
-    }
-    v.at += v.step_pitch - (packed_keys - left) * strip_columns;
+    add_products<Vecs, skip_zeros>(v.at, weights, count, sum);
+    weights += count * rows;
+    v.at += v.step_pitch - (packed_keys - left) * strip_width;
     v.key += count;
     keys -= count;
     if (sizeof(Sum) == sizeof(double) && keys > 0 && v.key % float_sum_keys == 0) {
       ATTUNE_UNROLL
-      for (int c = 0; c < strip_columns; ++c) {
+      for (int c = 0; c < strip_width; ++c) {
         ATTUNE_UNROLL
         for (int i = 0; i < Vecs; ++i) {
           store(first + c * rows + i * width, sum[c][i]);
@@ -113,13 +126,13 @@ ATTUNE_APART void value_strip(Strip v, int64_t keys, const float* weights, const
   }
   if (sizeof(Sum) == sizeof(double) && halved) {
     ATTUNE_UNROLL
-    for (int c = 0; c < strip_columns; ++c) {
+    for (int c = 0; c < strip_width; ++c) {
       ATTUNE_UNROLL
       for (int i = 0; i < Vecs; ++i) sum[c][i] += load(first + c * rows + i * width);
     }
   }
   ATTUNE_UNROLL
-  for (int c = 0; c < strip_columns; ++c) {
+  for (int c = 0; c < strip_width; ++c) {
     ATTUNE_UNROLL
     for (int i = 0; i < Vecs; ++i) add_to(out + c * rows + i * width, rescale + i * width, sum[c][i]);
   }
@@ -129,7 +142,7 @@ ATTUNE_APART void value_strip(Strip v, int64_t keys, const float* weights, const
 template <typename Sum, int Vecs>
 void value_block(Strip v, int64_t strips, int64_t keys, const float* weights, const Sum* rescale, bool skip_zeros,
                  Sum* out) {
-  for (int64_t i = 0; i < strips; ++i, v.at += strip_pitch, out += strip_columns * Vecs * width) {
+  for (int64_t i = 0; i < strips; ++i, v.at += v_strip_pitch, out += strip_width * Vecs * width) {
     if (skip_zeros)
       value_strip<Sum, Vecs, true>(v, keys, weights, rescale, out);
     else

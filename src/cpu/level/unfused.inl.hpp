@@ -62,7 +62,7 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
   Tile<T>& tile = scratch.tiles[0];
   tile.count = block.count;
   tile.vecs = Vecs;
-  for (int64_t i = 0; i < scratch.layout.strips * strip_columns * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
+  for (int64_t i = 0; i < scratch.layout.v_strips * strip_width * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
   for (int lane = 0; lane < rows; ++lane) {
     scratch.rescale[lane] = 1;
     tile.largest[lane] = state.largest[lane];
@@ -71,7 +71,7 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
   for (int64_t from = 0; from < seq_k; from += chunk_keys) {
     const int64_t keys = smaller_of(chunk_keys, seq_k - from);
     const float* steps = steps_of(call, block, scratch, from, from + keys);
-    value_block<T, Vecs>(strip_from(steps, scratch.layout, 0), scratch.layout.strips, keys, state.scores + from * rows,
+    value_block<T, Vecs>(strip_from(steps, scratch.layout, 0), scratch.layout.v_strips, keys, state.scores + from * rows,
                          scratch.rescale, !values_are_finite(steps, scratch.layout, 0, keys), tile.out);
   }
   end_tile(call, block, scratch.out_rows, tile);

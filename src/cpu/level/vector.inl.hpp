@@ -182,6 +182,18 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) { return a * b + c; }
 inline Doubles multiply_add(Doubles a, Doubles b, Doubles c) { return a * b + c; }
 #endif
 
+// sum += *element * factor, rounded once likewise.
+#if defined(__AVX512F__)
+// In assembler, because the compiler would rather load an element once for all its products.
+ATTUNE_INLINE void add_product_of_splat(const float* element, Floats factor, Floats& sum) {
+  asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(factor), "m"(*element));
+}
+#else
+ATTUNE_INLINE void add_product_of_splat(const float* element, Floats factor, Floats& sum) {
+  sum = multiply_add(splat(*element), factor, sum);
+}
+#endif
+
 // The lower or upper half of the lanes as doubles.
 #if defined(__AVX512F__)
 inline Doubles low_doubles(Floats v) { return _mm512_maskz_cvtps_pd(0xff, low_half(v)); }
@@ -230,25 +242,31 @@ inline Doubles interleave_low(Doubles a, Doubles b) { return __builtin_shuffleve
 inline Doubles interleave_high(Doubles a, Doubles b) { return __builtin_shufflevector(a, b, 1, 3); }
 #endif
 
-// to[j][i] = from[i][j] for a square of vectors. Each round of a perfect shuffle moves the highest bit of the row's
-// number to the end of the column's, and the column's highest to the end of the row's.
-template <typename T>
-void transpose_square(const T* from, int64_t from_pitch, T* to, int64_t to_pitch) {
-  constexpr int half = lanes<T> / 2;
-  Vector<T> square[lanes<T>];
+// Transposes a square of vectors. Each round of a perfect shuffle moves the highest bit of the row's number to the end of
+// the column's, and the column's highest to the end of the row's.
+template <typename V, int n>
+ATTUNE_INLINE void transpose(V (&square)[n]) {
+  constexpr int half = n / 2;
   ATTUNE_UNROLL
-  for (int i = 0; i < lanes<T>; ++i) square[i] = load(from + i * from_pitch);
-  ATTUNE_UNROLL
-  for (int round = 1; round < lanes<T>; round *= 2) {
-    Vector<T> shuffled[lanes<T>];
+  for (int round = 1; round < n; round *= 2) {
+    V shuffled[n];
     ATTUNE_UNROLL
     for (int i = 0; i < half; ++i) {
       shuffled[2 * i] = interleave_low(square[i], square[i + half]);
       shuffled[2 * i + 1] = interleave_high(square[i], square[i + half]);
     }
     ATTUNE_UNROLL
-    for (int i = 0; i < lanes<T>; ++i) square[i] = shuffled[i];
+    for (int i = 0; i < n; ++i) square[i] = shuffled[i];
   }
+}
+
+// to[j][i] = from[i][j]
+template <typename T>
+void transpose_square(const T* from, int64_t from_pitch, T* to, int64_t to_pitch) {
+  Vector<T> square[lanes<T>];
+  ATTUNE_UNROLL
+  for (int i = 0; i < lanes<T>; ++i) square[i] = load(from + i * from_pitch);
+  transpose(square);
   ATTUNE_UNROLL
   for (int i = 0; i < lanes<T>; ++i) store(to + i * to_pitch, square[i]);
 }
