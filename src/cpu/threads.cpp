@@ -307,9 +307,9 @@ void Threads::parallel_for(int64_t count, const std::function<void(int64_t)>& bo
 Threads::Scratch Threads::scratch(size_t bytes) {
   {
     const std::lock_guard lock(blocks_mutex_);
-    // The smallest that fits, so that large ones remain for those who need them. Of equals the one this thread had last,
-    // otherwise the one used last: caches may still hold it, and memory that another core's cache holds costs more than
-    // the product of a tile.
+    // The smallest that fits, so that large ones remain for those who need them. Of equals the one this thread had
+    // last, otherwise the one used last: caches may still hold it, and memory that another core's cache holds costs
+    // more than the product of a tile.
     const auto better = [](const Block& a, const Block& b) {
       return a.bytes != b.bytes ? a.bytes < b.bytes : a.user == this_thread() || b.user != this_thread();
     };

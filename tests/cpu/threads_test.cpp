@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <latch>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -212,6 +213,24 @@ TEST(ThreadScratch, IsAlignedReusedAndNeverShared) {
     if (words[0] != i) ++clashes;
   });
   EXPECT_EQ(clashes, 0);
+}
+
+TEST(ThreadScratch, GoesToTheThreadThatHadIt) {
+  Threads threads(with_threads(1));
+  std::unique_ptr<Threads::Scratch> held(new Threads::Scratch(threads.scratch(1000)));
+  const void* const mine = held->data();
+  std::latch taken(1), given_back(1);
+  std::thread other([&] {
+    const auto scratch = threads.scratch(1000);
+    EXPECT_NE(scratch.data(), mine);
+    taken.count_down();
+    given_back.wait();
+  });
+  taken.wait();
+  held.reset();
+  given_back.count_down();
+  other.join();  // its memory came back last
+  EXPECT_EQ(threads.scratch(1000).data(), mine);
 }
 
 }  // namespace

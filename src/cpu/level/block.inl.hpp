@@ -2,6 +2,7 @@
 // once for all tasks or once for all register tiles of a task, and come in chunks.
 #pragma once
 
+#include "cpu/level/ahead.inl.hpp"
 #include "cpu/level/level.hpp"
 #include "cpu/level/memory.inl.hpp"
 #include "cpu/level/products.inl.hpp"
@@ -60,8 +61,10 @@ struct Tile {
   int first = 0, count = 0, vecs = 0;
   int64_t begin = 0, end = 0;                // keys that some row sees
   int64_t common_begin = 0, common_end = 0;  // keys that every row sees
+  int64_t ends[max_vecs] = {};               // of keys that some row of a vector, or of one before it, sees
   float* q = nullptr;                        // dim_qk, padded to vectors, x rows
-  T* out = nullptr;                          // dim_v, padded to vectors, x rows
+  T* out = nullptr;                          // dim_v, padded to vectors, x rows; nothing before it has begun
+  bool begun = false;
   float* largest = nullptr;
   T* sums = nullptr;
 };
@@ -71,12 +74,11 @@ template <typename T>
 struct Scratch {
   StepLayout layout;
   Tile<T> tiles[max_tiles];
-  float* steps = nullptr;   // a chunk of packed keys, where they are not packed for all tasks
-  float* x = nullptr;       // chunk_keys rows of tile_rows: scores, then weights
-  float* bias = nullptr;    // chunk_keys x tile_rows
-  T* rescale = nullptr;     // tile_rows
-  float* q_rows = nullptr;  // a vector of rows of row_pitch, on their way to Tile::q
-  T* out_rows = nullptr;    // likewise, on their way from Tile::out
+  float* steps = nullptr;  // a chunk of packed keys, where they are not packed for all tasks
+  float* x = nullptr;      // chunk_keys rows of tile_rows: scores, then weights
+  float* bias = nullptr;   // chunk_keys x tile_rows
+  T* rescale = nullptr;    // tile_rows
+  T* out_rows = nullptr;   // a vector of rows of row_pitch, on their way from Tile::out to join()
 
   Scratch(const Problem& p, Arena& arena) : layout(p) {
     for (Tile<T>& tile : tiles) {
@@ -89,7 +91,6 @@ struct Scratch {
     x = arena.take<float>(chunk_keys * tile_rows);
     if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(chunk_keys * tile_rows);
     rescale = arena.take<T>(tile_rows);
-    q_rows = arena.take<float>(width * row_pitch);
     out_rows = arena.take<T>(lanes<T> * row_pitch);
   }
 };
@@ -114,28 +115,12 @@ inline void store_strips(Floats value, float* to, [[maybe_unused]] int64_t pitch
 inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t keys, float* to, int64_t pitch) {
   const Problem& p = *call.problem;
   const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
-  alignas(vector_bytes) float rows[width * row_pitch];
   for (int64_t first = 0; first < packed_keys; first += width, to += width / strip_width * pitch) {
-    for (int64_t i = 0; i < width; ++i) {
-      float* row = rows + i * row_pitch;
-      if (first + i < keys) {
-        prefetch_row(k, p.dtype, (first + i + rows_ahead) * p.k.row, p.dim_qk);
-        with_dtype(p.dtype, [&]<Dtype dtype>() {
-          for_each_vector<dtype>(k + (first + i) * p.k.row * size_of<dtype>, p.dim_qk,
-                                 [&](int64_t d, Floats value) { store(row + d, value); });
-        });
-      } else {
-        for (int64_t d = 0; d < p.dim_qk; d += width) store(row + d, Floats{});
-      }
-    }
-    for (int64_t d = 0; d < p.dim_qk; d += width) {
-      Floats square[width];
-      ATTUNE_UNROLL
-      for (int i = 0; i < width; ++i) square[i] = load(rows + i * row_pitch + d);
-      transpose(square);
-      ATTUNE_UNROLL
-      for (int i = 0; i < width; ++i) store_strips(square[i], to + (d + i) * strip_width, pitch);
-    }
+    const char* rows[width];
+    for (int64_t i = 0; i < width; ++i)
+      rows[i] = first + i < keys ? element(k, p.dtype, (first + i) * p.k.row) : nullptr;
+    for_each_column(rows, p.dtype, p.dim_qk, width * p.k.row,
+                    [&](int64_t d, Floats column) { store_strips(column, to + d * strip_width, pitch); });
   }
 }
 
@@ -188,43 +173,38 @@ void begin_rows(const Block& block, int first, int count, int vecs, Tile<T>& til
     common_end = smaller_of(common_end, range.end);
     begin = smaller_of(begin, is_empty ? INT64_MAX : range.begin);
     end = larger_of(end, is_empty ? 0 : range.end);
+    tile.ends[lane / width] = end;
   }
   tile.begin = begin;
   tile.end = end;
   tile.common_begin = common_begin;
   tile.common_end = common_end;
+  tile.begun = false;
   for (int lane = 0; lane < vecs * width; ++lane) {
     tile.largest[lane] = -float_infinity;
     tile.sums[lane] = 0;
   }
 }
 
-// Asks for a row of q or o, if the block has it.
-inline void prefetch_stacked_row(const Call& call, const Block& block, int64_t lane, const void* data,
-                                 const attune_strides& strides, int64_t dim) {
-  if (lane >= block.count) return;
+// Where a stacked row of q lies, or NULL if it is not in use.
+inline const char* q_row(const Call& call, const Block& block, int64_t lane) {
+  const Problem& p = *call.problem;
   const StackedRow at = stacked_row(call, block, lane);
-  if (at.row < block.seq_q) prefetch_row(data, call.problem->dtype, q_offset(*call.problem, strides, block, at), dim);
+  if (at.row >= block.seq_q || call.q_factor == 0) return nullptr;
+  return element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
 }
 
 template <typename T>
-void begin_tile(const Call& call, const Block& block, int first, int count, Scratch<T>& scratch, Tile<T>& tile) {
+void begin_tile(const Call& call, const Block& block, int first, int count, Tile<T>& tile) {
   begin_rows(block, first, count, (count + width - 1) / width, tile);
   const Problem& p = *call.problem;
   const int rows = tile.vecs * width;
   for (int lane = 0; lane < rows; lane += width) {
-    for (int i = 0; i < width; ++i) {
-      float* row = scratch.q_rows + i * row_pitch;
-      prefetch_stacked_row(call, block, first + lane + i + rows_ahead, call.args->q, p.q, p.dim_qk);
-      if (lane + i < count)
-        load_q_row(call, block, first + lane + i, row);
-      else
-        for (int64_t d = 0; d < p.dim_qk; d += width) store(row + d, Floats{});
-    }
-    for (int64_t d = 0; d < p.dim_qk; d += width)
-      transpose_square(scratch.q_rows + d, row_pitch, tile.q + d * rows + lane, rows);
+    const char* from[width];
+    for (int i = 0; i < width; ++i) from[i] = lane + i < count ? q_row(call, block, first + lane + i) : nullptr;
+    for_each_column(from, p.dtype, p.dim_qk, width * p.q.row / call.group,
+                    [&](int64_t d, Floats column) { store(tile.q + d * rows + lane, column * call.q_factor); });
   }
-  for (int64_t i = 0; i < scratch.layout.v_strips * strip_width * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
 }
 
 // Hides from each row the keys outside its range: x is (keys x rows), its first key is `from`.
@@ -281,16 +261,16 @@ void shape_scores(const Call& call, const Block& block, const Tile<T>& tile, int
   }
 }
 
-// The scores of `keys` keys from the `first` of `steps` on, a multiple of strip_width.
-template <int Vecs>
-void score_steps(const float* steps, const StepLayout& layout, int64_t first, int64_t keys, const float* q, int64_t dim,
-                 float* x) {
-  for (int64_t i = 0; i < keys;) {
-    const int64_t at = (first + i) % packed_keys;
-    const int64_t count = smaller_of(packed_keys - at, keys - i);
-    const float* k = steps + (first + i) / packed_keys * layout.step() + layout.k_at() + at / strip_width * layout.k_pitch;
-    score_block<Vecs>(k, layout.k_pitch, count, q, dim, x + i * Vecs * width);
-    i += count;
+// The scores of keys from the `first` of `steps` on, a multiple of strip_width. Before each strip, before().
+template <int Vecs, typename Before>
+void score_steps(const float* steps, const StepLayout& layout, int64_t first, Ends<Vecs> ends, const float* q,
+                 int64_t dim, float* x, const Before& before) {
+  for (int64_t i = 0; i < ends[Vecs - 1]; i += strip_width) {
+    const int64_t key = first + i, strip = key % packed_keys / strip_width;
+    const float* k = steps + key / packed_keys * layout.step() + layout.k_at() + strip * layout.k_pitch;
+    before();
+    with_first_vector<Vecs>(
+        ends, i, [&]<int first_vector>() { score_strip<Vecs, first_vector>(k, q, dim, x + i * Vecs * width); });
   }
 }
 
@@ -308,16 +288,19 @@ inline bool values_are_finite(const float* steps, const StepLayout& layout, int6
 // Keys [from, to) of the packed chunk that begins at `chunk`, for one tile.
 template <typename T, int Vecs>
 void step_tile(const Call& call, const Block& block, Scratch<T>& scratch, Tile<T>& tile, const float* steps,
-               int64_t chunk, int64_t from, int64_t to) {
+               int64_t chunk, int64_t from, int64_t to, TaskAhead& ahead) {
   const int64_t keys = to - from, first = from - chunk;
   const StepLayout& layout = scratch.layout;
-  score_steps<Vecs>(steps, layout, first, keys, tile.q, call.problem->dim_qk, scratch.x);
+  int64_t ends[Vecs];
+  for (int v = 0; v < Vecs; ++v) ends[v] = larger_of(smaller_of(tile.ends[v], to) - from, 0);
+  score_steps<Vecs>(steps, layout, first, ends, tile.q, call.problem->dim_qk, scratch.x, [&] { ahead.step(); });
   shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
   const bool ranged = hide_unseen(block, tile, from, keys, scratch.x);
   const bool hidden = ranged || (call.problem->features & (ATTUNE_BIAS | ATTUNE_MASK)) != 0;
-  online_softmax<T, Vecs>(call, scratch.x, keys, tile.largest, tile.sums, scratch.rescale);
-  value_block<T, Vecs>(strip_from(steps, layout, first), layout.v_strips, keys, scratch.x, scratch.rescale,
+  online_softmax<T, Vecs>(call, scratch.x, ends, tile.largest, tile.sums, scratch.rescale);
+  value_block<T, Vecs>(strip_from(steps, layout, first), layout.v_strips, ends, scratch.x, scratch.rescale, tile.begun,
                        hidden && !values_are_finite(steps, layout, first, keys), tile.out);
+  tile.begun = true;
 }
 
 // Calls f with the number of vectors that `count` rows need, as a compile-time constant.
@@ -332,19 +315,63 @@ void with_vecs(int count, F&& f) {
     f.template operator()<1>();
 }
 
+// A column of `width` sums times their rows' weights, 0 where that is 0.
+inline Floats weighted(const float* sums, const float* weights) {
+  const Floats weight = load(weights);
+  return weight == 0.0f ? Floats{} : load(sums) * weight;
+}
+inline Floats weighted(const double* sums, const double* weights) {
+  const auto half = [&](int at) {
+    const Doubles weight = load(weights + at);
+    return weight == 0.0 ? Doubles{} : load(sums + at) * weight;
+  };
+  return floats_from_doubles(half(0), half(double_width));
+}
+
+// Ends the `width` rows of a tile from `first` on.
+template <typename T>
+void end_rows(const Call& call, const Block& block, const Tile<T>& tile, int first) {
+  const Problem& p = *call.problem;
+  const int rows = tile.vecs * width;
+  alignas(vector_bytes) T weights[width] = {};
+  char* to[width];
+  const int count = static_cast<int>(smaller_of(width, tile.count - first));
+  for (int i = 0; i < count; ++i) {
+    const StackedRow at = stacked_row(call, block, tile.first + first + i);
+    const T sum = tile.sums[first + i];
+    weights[i] = static_cast<T>(end_weights(call, block, at, {tile.largest[first + i], sum, sum}));
+    to[i] = const_cast<char*>(element(call.args->o, p.dtype, q_offset(p, p.o, block, at)));
+  }
+  with_dtype(p.dtype, [&]<Dtype dtype>() {
+    for (int64_t j = 0; j < p.dim_v; j += width) {
+      Floats square[width];
+      ATTUNE_UNROLL
+      for (int c = 0; c < width; ++c) square[c] = weighted(tile.out + (j + c) * rows + first, weights);
+      transpose(square);
+      if (count == width) {
+        ATTUNE_UNROLL
+        for (int i = 0; i < width; ++i) store_elements<dtype>(square[i], to[i] + j * size_of<dtype>, p.dim_v - j);
+      } else {
+        for (int i = 0; i < count; ++i) store_elements<dtype>(square[i], to[i] + j * size_of<dtype>, p.dim_v - j);
+      }
+    }
+  });
+}
+
 template <typename T>
 void end_tile(const Call& call, const Block& block, T* out_rows, const Tile<T>& tile) {
   const Problem& p = *call.problem;
   const int rows = tile.vecs * width;
+  if (block.partial == nullptr) {
+    for (int first = 0; first < tile.count; first += width) end_rows(call, block, tile, first);
+    return;
+  }
   for (int lane = 0; lane < tile.count; lane += lanes<T>) {
     for (int64_t j = 0; j < p.dim_v; j += lanes<T>)
       transpose_square(tile.out + j * rows + lane, rows, out_rows + j, row_pitch);
-    for (int i = 0; i < lanes<T> && lane + i < tile.count; ++i) {
-      if (block.partial == nullptr)
-        prefetch_stacked_row(call, block, tile.first + lane + i + rows_ahead, call.args->o, p.o, p.dim_v);
+    for (int i = 0; i < lanes<T> && lane + i < tile.count; ++i)
       finish_row(call, block, tile.first + lane + i, out_rows + i * row_pitch,
                  {tile.largest[lane + i], tile.sums[lane + i], tile.sums[lane + i]});
-    }
   }
 }
 
@@ -352,14 +379,16 @@ template <typename T>
 void forward_block_as(const Call& call, const Block& block, void* memory) {
   Arena arena(memory);
   Scratch<T> scratch(*call.problem, arena);
-  int64_t begin = INT64_MAX, end = 0;
+  int64_t begin = INT64_MAX, end = 0, strips = 0;
   int tiles = 0;
   for (int first = 0; first < block.count; first += tile_rows, ++tiles) {
     Tile<T>& tile = scratch.tiles[tiles];
-    begin_tile(call, block, first, static_cast<int>(smaller_of(tile_rows, block.count - first)), scratch, tile);
+    begin_tile(call, block, first, static_cast<int>(smaller_of(tile_rows, block.count - first)), tile);
     begin = smaller_of(begin, tile.begin);
     end = larger_of(end, tile.end);
+    if (tile.begin < tile.end) strips += (tile.end - tile.begin) / strip_width + 1;
   }
+  TaskAhead ahead(call, block, strips);
   // Chunks and their halves end at multiples of their size whatever row the task begins with.
   for (int64_t chunk = begin / float_sum_keys * float_sum_keys; chunk < end;) {
     const int64_t next = smaller_of(end, (chunk / chunk_keys + 1) * chunk_keys);
@@ -370,7 +399,7 @@ void forward_block_as(const Call& call, const Block& block, void* memory) {
       const int64_t to = smaller_of(next, tile.end);
       if (from >= to) continue;
       with_vecs(tile.count,
-                [&]<int Vecs>() { step_tile<T, Vecs>(call, block, scratch, tile, steps, chunk, from, to); });
+                [&]<int Vecs>() { step_tile<T, Vecs>(call, block, scratch, tile, steps, chunk, from, to, ahead); });
     }
     chunk = next;
   }

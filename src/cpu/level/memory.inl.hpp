@@ -62,24 +62,50 @@ inline Floats times(const double* from, double factor) {
   return floats_from_doubles(load(from) * factor, load(from + double_width) * factor);
 }
 
+// The first `count` elements of a vector, or all of them, as elements of dtype.
+template <Dtype dtype>
+void store_elements(Floats value, char* to, int64_t count) {
+  const auto elements = [&] {
+    if constexpr (dtype == Dtype::f32) return value;
+    if constexpr (dtype == Dtype::bf16) return bf16_from_floats(value);
+    if constexpr (dtype == Dtype::f16) return f16_from_floats(value);
+  }();
+  if (count >= width)
+    store_bytes(to, elements);
+  else
+    __builtin_memcpy(to, &elements, static_cast<size_t>(count * size_of<dtype>));
+}
+
 // `count` sums times `factor` as elements of dtype, zeros if that is 0; `from` is readable up to full vectors.
 template <typename T>
 void store_row(const T* from, T factor, void* data, Dtype dtype, int64_t first, int64_t count) {
-  char* to = static_cast<char*>(data) + first * (dtype == Dtype::f32 ? 4 : 2);
-  const auto store_some = [&]<typename V>(V elements, int64_t i) {
-    if (i + width <= count)
-      store_bytes(to, elements);
-    else
-      __builtin_memcpy(to, &elements, static_cast<size_t>(count - i) * (sizeof(V) / width));
-    to += sizeof(V);
-  };
-  for (int64_t i = 0; i < count; i += width) {
-    const Floats value = factor == 0 ? Floats{} : times(from + i, factor);
-    if (dtype == Dtype::f32)
-      store_some(value, i);
-    else
-      store_some(dtype == Dtype::bf16 ? bf16_from_floats(value) : f16_from_floats(value), i);
-  }
+  with_dtype(dtype, [&]<Dtype of>() {
+    char* const to = static_cast<char*>(data) + first * size_of<of>;
+    for (int64_t i = 0; i < count; i += width)
+      store_elements<of>(factor == 0 ? Floats{} : times(from + i, factor), to + i * size_of<of>, count - i);
+  });
+}
+
+// Transposes `width` rows of `dim` elements: use(i, element i of every row), up to a full vector. A row that is NULL is
+// 0. Asks for the rows that lie `ahead` elements behind these.
+template <typename Use>
+void for_each_column(const char* const (&rows)[width], Dtype dtype, int64_t dim, int64_t ahead, const Use& use) {
+  with_dtype(dtype, [&]<Dtype of>() {
+    for (int64_t i = 0; i < dim; i += width) {
+      Floats square[width];
+      ATTUNE_UNROLL
+      for (int row = 0; row < width; ++row) {
+        square[row] = Floats{};
+        if (rows[row] == nullptr) continue;
+        const char* const from = rows[row] + i * size_of<of>;
+        __builtin_prefetch(from + ahead * size_of<of>);
+        square[row] = i + width <= dim ? load_as_floats<of>(from) : load_as_floats<of>(from, dim - i);
+      }
+      transpose(square);
+      ATTUNE_UNROLL
+      for (int j = 0; j < width; ++j) use(i + j, square[j]);
+    }
+  });
 }
 
 // Where a stacked row lies.

@@ -5,6 +5,7 @@
 // takes a block of keys of all of them before the next block.
 #pragma once
 
+#include "cpu/level/ahead.inl.hpp"
 #include "cpu/level/block.inl.hpp"
 #include "cpu/level/level.hpp"
 #include "cpu/level/memory.inl.hpp"
@@ -102,26 +103,6 @@ struct RowScratch {
         head->weights = arena.take<T>(few_rows * key_alignment);
     }
   }
-};
-
-// Fetches rows of K or V of all heads of a task, one at a time, in the order of memory.
-class RowsAhead {
- public:
-  RowsAhead(const char* first, int64_t row_step, int64_t head_step, int64_t bytes, int64_t keys, int heads)
-      : at_(first), row_step_(row_step), head_step_(head_step), bytes_(bytes), left_(keys * heads), heads_(heads) {}
-  void fetch() {
-    if (left_ == 0) return;
-    --left_;
-    const char* const from = at_ + head_ * head_step_;
-    for (int64_t i = 0; i < bytes_; i += 64) __builtin_prefetch(from + i, 0, 2);
-    if (++head_ < heads_) return;
-    head_ = 0;
-    at_ += row_step_;
-  }
-
- private:
-  const char* at_;
-  int64_t row_step_, head_step_, bytes_, left_, head_ = 0, heads_;
 };
 
 #if defined(ATTUNE_PAIRS_IN_VECTORS)

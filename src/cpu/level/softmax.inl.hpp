@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/level/level.hpp"
+#include "cpu/level/products.inl.hpp"
 #include "cpu/level/vector.inl.hpp"
 
 namespace attune::cpu::ATTUNE_LEVEL {
@@ -152,36 +153,46 @@ ATTUNE_INLINE Floats weigh_some(const float* x, int64_t pitch, Floats reference,
   return sum[0];
 }
 
-// Weights of a block relative to the column's reference; adds them to the column's total, four at a time. weights may
-// be x. With totals in double, exponents are accurate beyond float.
+// Weights of a block relative to the column's reference, of each vector's columns up to its end; adds them to the
+// column's total, a few at a time. weights may be x. With totals in double, exponents are accurate beyond float.
 template <typename Sum, int Vecs>
-ATTUNE_INLINE void weigh(const Call& call, const float* x, int64_t keys, const Floats (&reference)[Vecs],
+ATTUNE_INLINE void weigh(const Call& call, const float* x, Ends<Vecs> ends, const Floats (&reference)[Vecs],
                          float* weights, Vector<Sum> (&total)[Vecs * parts<Sum>]) {
   constexpr bool use_low = sizeof(Sum) == sizeof(double);
   constexpr int64_t row = Vecs * width;
+  constexpr int together = 4;  // as many as there are registers for
   const Floats high = splat(call.exp2_high);
   const Floats low = splat(call.exp2_low);
   for (int v = 0; v < Vecs; ++v, x += width, weights += width) {
+    const auto weigh_at = [&]<int count>(int64_t k) {
+      return weigh_some<use_low, count>(x + k * row, row, reference[v], high, low, weights + k * row);
+    };
+    const int64_t keys = ends[v];
     int64_t k = 0;
-    for (; k + 4 <= keys; k += 4)
-      add_weights(weigh_some<use_low, 4>(x + k * row, row, reference[v], high, low, weights + k * row),
-                  total + v * parts<Sum>);
-    // The same as four of which the last are 0, as they are for a row that others of its tile go on without.
+    for (; k + strip_width <= keys; k += strip_width) {
+      Floats sum = weigh_at.template operator()<together>(k);
+      ATTUNE_UNROLL
+      for (int i = together; i < strip_width; i += together) sum += weigh_at.template operator()<together>(k + i);
+      add_weights(sum, total + v * parts<Sum>);
+    }
+    // The same as a strip whose last weights are 0, as they are for a row that others of its tile go on without.
+    Floats sum{};
+    for (; k + together <= keys; k += together) sum += weigh_at.template operator()<together>(k);
     Floats rest{};
-    for (; k < keys; ++k) rest += weigh_some<use_low, 1>(x + k * row, row, reference[v], high, low, weights + k * row);
-    add_weights(rest, total + v * parts<Sum>);
+    for (; k < keys; ++k) rest += weigh_at.template operator()<1>(k);
+    add_weights(sum + rest, total + v * parts<Sum>);
   }
 }
 
 // One step of the online softmax for the columns of a block: x becomes weights relative to the new largest x, and
 // `rescale` what the sums so far must be multiplied by.
 template <typename Sum, int Vecs>
-void online_softmax(const Call& call, float* x, int64_t keys, float* largest, Sum* sums, Sum* rescale) {
+void online_softmax(const Call& call, float* x, Ends<Vecs> ends, float* largest, Sum* sums, Sum* rescale) {
   Floats top[Vecs], reference[Vecs];
   Vector<Sum> total[Vecs * parts<Sum>];
   ATTUNE_UNROLL
   for (int v = 0; v < Vecs; ++v) top[v] = load(largest + v * width);
-  raise_largest(x, keys, top);
+  raise_largest(x, ends[Vecs - 1], top);
   ATTUNE_UNROLL
   for (int v = 0; v < Vecs; ++v) {
     reference[v] = reference_of(top[v]);
@@ -195,7 +206,7 @@ void online_softmax(const Call& call, float* x, int64_t keys, float* largest, Su
       store(rescale + at, factor.part[i]);
     }
   }
-  weigh<Sum>(call, x, keys, reference, x, total);
+  weigh<Sum>(call, x, ends, reference, x, total);
   ATTUNE_UNROLL
   for (int v = 0; v < Vecs * parts<Sum>; ++v) store(sums + v * lanes<Sum>, total[v]);
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "cpu/level/level.inl.hpp"
-#include "cpu/level/tile_ahead.inl.hpp"
 #include "cpu/level/tile_pack_bf16.inl.hpp"
 #include "cpu/level/tile_pack_parts.inl.hpp"
 #include "cpu/level/tile_softmax.inl.hpp"
@@ -75,7 +74,7 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
 // The keys [from, to) of one chunk for one group.
 template <Dtype dtype, bool exact_sums>
 void forward_group(ProductUnit& unit, const Call& call, const Block& block, const TileLayout& layout,
-                   const TileScratch& scratch, Group& group, int64_t from, int64_t to, KeysAhead& ahead) {
+                   const TileScratch& scratch, Group& group, int64_t from, int64_t to, TaskAhead& ahead) {
   constexpr int Parts = parts_of<dtype>;
   constexpr int64_t step_weights = Parts * 2 * tile_bytes;
   const auto weights_at = [&](int64_t key) { return scratch.weights + (key - from) / step_keys * step_weights; };
@@ -249,7 +248,7 @@ void forward_pairs_as(const Call& call, const Block& block, void* memory) {
   }
   const int64_t tail = block.seq_k % step_keys;
   if (layout.k_in_place && tail != 0) copy_k_step(call, block, layout, block.seq_k - tail, tail, scratch.last_keys);
-  KeysAhead ahead(p, block, steps);
+  TaskAhead ahead(call, block, steps);
   ProductUnit unit;
   for (int64_t chunk = begin; chunk < end;) {
     const int64_t next = (chunk / layout.chunk_keys + 1) * layout.chunk_keys;

@@ -8,17 +8,27 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
+// Every vector of rows sees all keys.
+template <int Vecs>
+struct SameEnds {
+  int64_t ends[Vecs];
+  explicit SameEnds(int64_t keys) {
+    for (int64_t& end : ends) end = keys;
+  }
+};
+
 template <int Vecs>
 void unfused_scores_as(const Call& call, const Block& block, int64_t seq_k, const UnfusedTile& state, void* memory) {
   Arena arena(memory);
   Scratch<float> scratch(*call.problem, arena);
   Tile<float>& tile = scratch.tiles[0];
-  begin_tile(call, block, 0, block.count, scratch, tile);
+  begin_tile(call, block, 0, block.count, tile);
   constexpr int rows = Vecs * width;
   for (int64_t from = 0; from < seq_k; from += chunk_keys) {
     const int64_t keys = smaller_of(chunk_keys, seq_k - from);
     const float* steps = steps_of(call, block, scratch, from, from + keys);
-    score_steps<Vecs>(steps, scratch.layout, 0, keys, tile.q, call.problem->dim_qk, scratch.x);
+    score_steps<Vecs>(steps, scratch.layout, 0, SameEnds<Vecs>(keys).ends, tile.q, call.problem->dim_qk, scratch.x,
+                      [] {});
     shape_scores(call, block, tile, from, keys, scratch.x, scratch.bias);
     hide_unseen(block, tile, from, keys, scratch.x);
     __builtin_memcpy(state.scores + from * rows, scratch.x, static_cast<size_t>(keys * rows) * sizeof(float));
@@ -43,7 +53,7 @@ void unfused_softmax_as(const Call& call, int64_t seq_k, const UnfusedTile& stat
     float* x = state.scores + from * rows;
     const int64_t keys = smaller_of(chunk_keys, seq_k - from);
     Floats total[Vecs] = {};
-    weigh<float>(call, x, keys, reference, x, total);
+    weigh<float>(call, x, SameEnds<Vecs>(keys).ends, reference, x, total);
     if (call.problem->dtype == Dtype::f32) {
       for (int64_t i = 0; i < keys * rows; i += rows)
         for (int lane = 0; lane < rows; ++lane) state.sums[lane] += static_cast<double>(x[i + lane]);
@@ -62,7 +72,6 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
   Tile<T>& tile = scratch.tiles[0];
   tile.count = block.count;
   tile.vecs = Vecs;
-  for (int64_t i = 0; i < scratch.layout.v_strips * strip_width * rows; i += lanes<T>) store(tile.out + i, Vector<T>{});
   for (int lane = 0; lane < rows; ++lane) {
     scratch.rescale[lane] = 1;
     tile.largest[lane] = state.largest[lane];
@@ -71,8 +80,9 @@ void unfused_values_as(const Call& call, const Block& block, int64_t seq_k, cons
   for (int64_t from = 0; from < seq_k; from += chunk_keys) {
     const int64_t keys = smaller_of(chunk_keys, seq_k - from);
     const float* steps = steps_of(call, block, scratch, from, from + keys);
-    value_block<T, Vecs>(strip_from(steps, scratch.layout, 0), scratch.layout.v_strips, keys, state.scores + from * rows,
-                         scratch.rescale, !values_are_finite(steps, scratch.layout, 0, keys), tile.out);
+    value_block<T, Vecs>(strip_from(steps, scratch.layout, 0), scratch.layout.v_strips, SameEnds<Vecs>(keys).ends,
+                         state.scores + from * rows, scratch.rescale, from > 0,
+                         !values_are_finite(steps, scratch.layout, 0, keys), tile.out);
   }
   end_tile(call, block, scratch.out_rows, tile);
 }

@@ -242,8 +242,8 @@ inline Doubles interleave_low(Doubles a, Doubles b) { return __builtin_shuffleve
 inline Doubles interleave_high(Doubles a, Doubles b) { return __builtin_shufflevector(a, b, 1, 3); }
 #endif
 
-// Transposes a square of vectors. Each round of a perfect shuffle moves the highest bit of the row's number to the end of
-// the column's, and the column's highest to the end of the row's.
+// Transposes a square of vectors. Each round of a perfect shuffle moves the highest bit of the row's number to the end
+// of the column's, and the column's highest to the end of the row's.
 template <typename V, int n>
 ATTUNE_INLINE void transpose(V (&square)[n]) {
   constexpr int half = n / 2;
