@@ -20,6 +20,9 @@ constexpr double float32_variance = 0.18 * 0x1p-48;
 // next to, or below, its smallest normal number.
 constexpr double outweighed_log2 = 90;
 
+// Of such a sink no more than this counts: O is 0 in every type by then, and the square of the sum of weights finite.
+constexpr double most_log2 = 500;
+
 // One KV head of one sequence as float32, keys transposed so that the score loop runs over keys.
 struct Panel {
   Sequence sequence;
@@ -129,7 +132,7 @@ class RowMaker {
     if (p_.dtype == Dtype::f32) std::ranges::copy(sum_f32_, sum_.begin());
     if (p_.has(ATTUNE_SINK)) {
       const double sink = static_cast<double>(t_.sink.as<float>()[id.head]) * log2_e - static_cast<double>(top);
-      denominator += std::exp2(sink);
+      denominator += std::exp2(std::min(sink, most_log2));
       // A float32 kernel rounds the sink's weight, the rescaled sum and their sum.
       if (p_.dtype == Dtype::f32) denominator_variance += 3 * float32_variance * square(denominator);
       if (sink > outweighed_log2) row.sigma = static_cast<double>(largest_value) * std::exp2(-sink);

@@ -143,6 +143,16 @@ TEST_F(Gate, LargeLogitsAreAllowedMore) {
   EXPECT_GE(j.rel_rms_bound, 3 * j.rel_rms_ideal);
 }
 
+TEST_F(Gate, SinksOutOfReachLeaveTheExpectedErrorFinite) {
+  prepare("fwd b1 h4/4 q64 k64 d16 f32 sink", InputKind::outlier_channel);
+  for (const Ideal::Row& row : ideal_.rows) EXPECT_TRUE(std::isfinite(row.expected_energy));
+  const double expected = expected_error_norm(ideal_, 1);
+  for (int64_t head = 0; head < 4; ++head) tensors_.sink.as<float>()[head] = 1e4f;
+  ideal_ = ideal_rows(tensors_, rows_.rows, threads_);
+  for (const Ideal::Row& row : ideal_.rows) EXPECT_TRUE(std::isfinite(row.expected_energy));
+  EXPECT_LT(expected_error_norm(ideal_, 1), expected);
+}
+
 TEST_F(Gate, RowsWithoutIdealAreHeldToUlps) {
   prepare(plain);
   ideal_ = ideal_rows(tensors_, std::span(rows_.rows).subspan(0, 40), threads_);
