@@ -60,7 +60,7 @@ template <int Vecs, int first, bool skip_zeros = false>
 ATTUNE_INLINE void add_products(const float* strip, const float* rows, int64_t count,
                                 Floats (&sum)[strip_width][Vecs]) {
   constexpr int row = Vecs * width;
-  constexpr int together = 4;
+  constexpr int together = vector_bytes > 16 ? 4 : 1;  // without multiply-adds there are no registers for more
   for (; count >= together; count -= together, strip += together * strip_width, rows += together * row) {
     ATTUNE_UNROLL
     for (int i = 0; i < together; ++i)
