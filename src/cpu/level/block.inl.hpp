@@ -358,14 +358,15 @@ void end_rows(const Call& call, const Block& block, const Tile<T>& tile, int fir
   });
 }
 
+// Ends all rows of a tile, or leaves them to join().
 template <typename T>
 void end_tile(const Call& call, const Block& block, T* out_rows, const Tile<T>& tile) {
-  const Problem& p = *call.problem;
-  const int rows = tile.vecs * width;
   if (block.partial == nullptr) {
     for (int first = 0; first < tile.count; first += width) end_rows(call, block, tile, first);
     return;
   }
+  const Problem& p = *call.problem;
+  const int rows = tile.vecs * width;
   for (int lane = 0; lane < tile.count; lane += lanes<T>) {
     for (int64_t j = 0; j < p.dim_v; j += lanes<T>)
       transpose_square(tile.out + j * rows + lane, rows, out_rows + j, row_pitch);
