@@ -308,8 +308,7 @@ Threads::Scratch Threads::scratch(size_t bytes) {
   {
     const std::lock_guard lock(blocks_mutex_);
     // The smallest that fits, so that large ones remain for those who need them. Of equals the one this thread had
-    // last, otherwise the one used last: caches may still hold it, and memory that another core's cache holds costs
-    // more than the product of a tile.
+    // last, otherwise the one used last: caches may still hold it. What another core's cache holds takes long to get.
     const auto better = [](const Block& a, const Block& b) {
       return a.bytes != b.bytes ? a.bytes < b.bytes : a.user == this_thread() || b.user != this_thread();
     };
@@ -326,8 +325,8 @@ Threads::Scratch Threads::scratch(size_t bytes) {
 }
 
 void Threads::give_back(Block block) noexcept {
-  // Two for every thread, and some for results between two loops. Very large ones are not kept.
   block.user = this_thread();
+  // Two for every thread, and some for results between two loops. Very large ones are not kept.
   const size_t most_blocks = 2 * static_cast<size_t>(size()) + 4;
   constexpr size_t most_bytes = size_t{64} << 20;
   if (block.bytes <= most_bytes) {

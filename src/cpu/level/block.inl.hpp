@@ -186,14 +186,6 @@ void begin_rows(const Block& block, int first, int count, int vecs, Tile<T>& til
   }
 }
 
-// Where a stacked row of q lies, or NULL if it is not in use.
-inline const char* q_row(const Call& call, const Block& block, int64_t lane) {
-  const Problem& p = *call.problem;
-  const StackedRow at = stacked_row(call, block, lane);
-  if (at.row >= block.seq_q || call.q_factor == 0) return nullptr;
-  return element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
-}
-
 template <typename T>
 void begin_tile(const Call& call, const Block& block, int first, int count, Tile<T>& tile) {
   begin_rows(block, first, count, (count + width - 1) / width, tile);
@@ -334,13 +326,13 @@ void end_rows(const Call& call, const Block& block, const Tile<T>& tile, int fir
   const Problem& p = *call.problem;
   const int rows = tile.vecs * width;
   alignas(vector_bytes) T weights[width] = {};
-  char* to[width];
+  int64_t to[width];  // elements of O
   const int count = static_cast<int>(smaller_of(width, tile.count - first));
   for (int i = 0; i < count; ++i) {
     const StackedRow at = stacked_row(call, block, tile.first + first + i);
     const T sum = tile.sums[first + i];
     weights[i] = static_cast<T>(end_weights(call, block, at, {tile.largest[first + i], sum, sum}));
-    to[i] = const_cast<char*>(element(call.args->o, p.dtype, q_offset(p, p.o, block, at)));
+    to[i] = q_offset(p, p.o, block, at);
   }
   with_dtype(p.dtype, [&]<Dtype dtype>() {
     for (int64_t j = 0; j < p.dim_v; j += width) {
@@ -348,11 +340,14 @@ void end_rows(const Call& call, const Block& block, const Tile<T>& tile, int fir
       ATTUNE_UNROLL
       for (int c = 0; c < width; ++c) square[c] = weighted(tile.out + (j + c) * rows + first, weights);
       transpose(square);
-      if (count == width) {
+      const auto store_row_of = [&](int i) {
+        store_elements<dtype>(square[i], static_cast<char*>(call.args->o) + (to[i] + j) * size_of<dtype>, p.dim_v - j);
+      };
+      if (count == width) {  // known to the compiler, so that the rows stay in registers
         ATTUNE_UNROLL
-        for (int i = 0; i < width; ++i) store_elements<dtype>(square[i], to[i] + j * size_of<dtype>, p.dim_v - j);
+        for (int i = 0; i < width; ++i) store_row_of(i);
       } else {
-        for (int i = 0; i < count; ++i) store_elements<dtype>(square[i], to[i] + j * size_of<dtype>, p.dim_v - j);
+        for (int i = 0; i < count; ++i) store_row_of(i);
       }
     }
   });

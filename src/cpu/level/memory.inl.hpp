@@ -137,13 +137,19 @@ inline void prefetch_row(const void* data, Dtype dtype, int64_t first, int64_t c
   for (const char* at = element(data, dtype, first); at < end; at += 64) __builtin_prefetch(at);
 }
 
-// One row of q as floats with the sign of the scale; a scale of 0 makes it 0. Rows not in use are not read.
-inline void load_q_row(const Call& call, const Block& block, int64_t lane, float* to) {
+// Where a stacked row of q lies; NULL where it counts as 0, because it is not in use, or the scale is 0.
+inline const char* q_row(const Call& call, const Block& block, int64_t lane) {
   const Problem& p = *call.problem;
   const StackedRow at = stacked_row(call, block, lane);
+  if (at.row >= block.seq_q || call.q_factor == 0) return nullptr;
+  return element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
+}
+
+// One row of q as floats with the sign of the scale.
+inline void load_q_row(const Call& call, const Block& block, int64_t lane, float* to) {
+  const Problem& p = *call.problem;
   const int64_t padded = round_up(p.dim_qk, width);
-  if (at.row < block.seq_q && call.q_factor != 0) {
-    const char* from = element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
+  if (const char* from = q_row(call, block, lane); from != nullptr) {
     with_dtype(p.dtype, [&]<Dtype dtype>() {
       for_each_vector<dtype>(from, p.dim_qk, [&](int64_t d, Floats value) { store(to + d, value * call.q_factor); });
     });

@@ -1,5 +1,5 @@
 // The two matrix products, as register tiles with the query rows along the vector lanes: S^T = K Q^T and O^T = V^T P^T.
-// Keys need no transposition that way, and the softmax needs no sum across lanes.
+// The softmax needs no sum across lanes that way.
 #pragma once
 
 #include "cpu/level/level.hpp"
