@@ -160,10 +160,12 @@ struct WeightCurve {
 constexpr WeightCurve weight_curve;
 
 // How the scores x of a row become distances: (x - origin) * factor + bound. A score that exceeds the reference by
-// most_excess has a distance of 0. The bound is larger by `zero_distance`, where floats are whole numbers: so the sum
-// is rounded to nearest, and its lower 16 bits are the distance if the upper ones are those of zero_distance. The
-// origin is 0, which takes one instruction less, unless the reference is too large for that.
-constexpr float zero_distance = 0x1.8p23f, most_logarithm = 0x1p12f;
+// most_excess has a distance of 0. The bound is larger by `zero_distance`, from where on floats have 7 bits after the
+// point up to twice as much, and by a half: so a distance, rounded, is in the 16 bits before those 7, unless the bits
+// of the exponent differ. The origin is 0, which takes one instruction less, unless the reference is too large for
+// that.
+constexpr float zero_distance = 0x1p16f, most_logarithm = 0x1p10f;
+constexpr int distance_fraction = 7;
 inline float distance_factor(const Call& call) { return -whole_distance * call.exp2_high; }
 inline void set_distances(const Call& call, Group& group) {
   Ints not_begun{}, far{};
@@ -174,19 +176,21 @@ inline void set_distances(const Call& call, Group& group) {
     not_begun |= largest == -float_infinity;
     far |= is_far;
     store(group.origin + v * width, is_far ? reference : Floats{});
-    const Floats bound = splat(zero_distance + most_excess * whole_distance);
+    const Floats bound = splat(zero_distance + most_excess * whole_distance + 0.5f);
     store(group.bound + v * width, is_far ? bound : bound + logarithm * whole_distance);
   }
   group.all_begun = !any(not_begun);
   group.some_far = any(far);
 }
-// A reference near `top` whose bound is a whole number: rounding the bound would change all weights of a row, but
-// not what was summed by an earlier reference.
+// A reference near `top` whose bound needs no rounding: that would change all weights of a row, but not what was summed
+// by an earlier reference. It is nearer than a 16th of what tells two distances apart, so that scores next to the top,
+// whose weights Ideal rounds to 1, share a distance: where they nearly cancel each other in O, nothing else would do.
 inline Floats reference_near(const Call& call, Floats top) {
-  constexpr float most = most_logarithm * whole_distance;
+  constexpr float most = most_logarithm * whole_distance,
+                  coarse = 3 * most;  // where floats have 4 bits after the point
   const float unit = whole_distance * call.exp2_high;
   if (unit == 0) return top;
-  const Floats distance = top * unit, rounded = distance + zero_distance - zero_distance;
+  const Floats distance = top * unit, rounded = distance + coarse - coarse;
   const Ints is_far = (distance > most) | (distance < -most);
   return is_far ? top : rounded / unit;
 }
@@ -270,7 +274,8 @@ class Bf16Weights {
   ATTUNE_INLINE void weigh_pair() {
     const Floats even_x = load(x_ + v * width), odd_x = load(x_ + group_rows + v * width);
     const Words even = distance_of<v>(even_x), odd = distance_of<v>(odd_x);
-    const __m512i distance = _mm512_mask_blend_epi16(odd_, bits_as<__m512i>(even), bits_as<__m512i>(odd << 16));
+    const __m512i distance = _mm512_mask_blend_epi16(odd_, bits_as<__m512i>(even >> distance_fraction),
+                                                     bits_as<__m512i>(odd << (16 - distance_fraction)));
     const __m512i curve =
         _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low_, _mm512_srli_epi16(distance, 1), high_);
     const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest_, _mm512_avg_epu16(distance, curve)));
@@ -282,13 +287,13 @@ class Bf16Weights {
     }
     stay_here(unfit_[v], rounded_total_[v]);
   }
-  // In the lower halves of words.
+  // With its fraction, and the bits of zero_distance's exponent before it.
   template <int v>
   ATTUNE_INLINE Words distance_of(Floats score) {
     if constexpr (careful) {
       const Floats distance = multiply_add(score - origin_[v], factor_, bound_[v]);
       unfit_[v] |= bits_as<Words>(~(distance >= zero_distance));
-      const Floats most = splat(zero_distance + 0xffff);
+      const Floats most = splat(2 * zero_distance - 1);
       return bits_as<Words>(distance < most ? distance : most);
     }
     const Words distance = bits_as<Words>(multiply_add(score, factor_, bound_[v]));
@@ -299,14 +304,14 @@ class Bf16Weights {
   }
   template <int v>
   ATTUNE_INLINE Ints is_unfit() const {
-    return (unfit_[v] & 0xffff0000u) != 0u;
+    return (unfit_[v] & 0xff800000u) != 0u;
   }
 
   __m512i low_, high_, highest_, zero_;
   Floats factor_, exact_factor_, origin_[group_vecs], bound_[group_vecs], reference_[group_vecs];
   Floats total_[group_vecs], rounded_total_[group_vecs];
   __mmask32 odd_ = 0xaaaaaaaau;
-  Words unfit_[group_vecs];  // not 0 in the upper half where a score is NaN or exceeds its reference by far
+  Words unfit_[group_vecs];  // exponents that differ where a score is NaN or exceeds its reference by far
   const float* x_;
   char* to_;
   int64_t left_ = step_pairs;
