@@ -66,20 +66,24 @@ TEST_P(PairsOfBf16, PassesTheAccuracyGate) {
   std::vector<std::string> problems = lab::find_set("features").problems;
   problems.insert(problems.end(),
                   {"fwd b1 h2/2 q200 k1100 d64 bf16", "fwd b1 h2/1 q150 k700 d128 f16 causal-br",
-                   "fwd b1 h2/2 q300 k300 d128 bf16 causal-br", "fwd b8 h8/8 q33 k1100 d32 bf16 bias=1h1k"});
+                   "fwd b1 h2/2 q300 k300 d128 bf16 causal-br", "fwd b8 h8/8 q33 k1100 d32 bf16 bias=1h1k",
+                   "fwd b1 h2/2 q200 k1100 d64 f32", "fwd b1 h2/1 q150 k700 d128 f32 causal-br",
+                   "fwd b1 h2/2 q300 k300 d72/200 f32 w100,20 cap20"});
   const size_t step = test::small_budget() ? 13 : 1;
   for (size_t i = 0; i < problems.size(); i += step) {
-    const bool takes_tiles_on_request = parse_problem(problems[i]).dtype == Dtype::f32;
-    const std::string problem = problems[i] + (takes_tiles_on_request ? " high" : "");
-    for (const lab::InputKind input : lab::all_input_kinds) {
-      if (takes_tiles_on_request && i % 2 != 0 && input != lab::InputKind::normal) continue;
-      lab::Case c;
-      c.problem = problem;
-      c.kernel = GetParam();
-      c.input = input;
-      const lab::Outcome outcome = checker_.check(c);
-      EXPECT_TRUE(outcome.ok() || !outcome.unsupported.empty())
-          << problem << " input " << lab::name_of(input) << ": " << outcome.judgement.failure;
+    const bool is_float32 = parse_problem(problems[i]).dtype == Dtype::f32;
+    for (const char* precision : {"", " high"}) {
+      if (precision[0] != 0 && !is_float32) continue;
+      for (const lab::InputKind input : lab::all_input_kinds) {
+        if (is_float32 && i % 2 != 0 && input != lab::InputKind::normal) continue;
+        lab::Case c;
+        c.problem = problems[i] + precision;
+        c.kernel = GetParam();
+        c.input = input;
+        const lab::Outcome outcome = checker_.check(c);
+        EXPECT_TRUE(outcome.ok() || !outcome.unsupported.empty())
+            << c.problem << " input " << lab::name_of(input) << ": " << outcome.judgement.failure;
+      }
     }
   }
 }
@@ -109,9 +113,10 @@ TEST_P(PairsOfBf16, RandomProblemsPassTheAccuracyGate) {
 
 // Longer than a chunk and too many heads for keys to be split, and a reference that must move again and again.
 TEST_P(PairsOfBf16, ManyChunks) {
-  std::vector<const char*> problems = {"fwd b1 h1/1 q600 k600 d64 bf16 causal-tl", "fwd b8 h8/8 q40 k1100 d32 bf16",
-                                       "fwd b8 h16/8 q20 k1300 d40/24 f16 causal-br",
-                                       "fwd b16 h4/4 q20 k2050 d32 bf16 w600,0", "fwd b16 h4/4 q20 k700 d320/32 f16"};
+  std::vector<const char*> problems = {
+      "fwd b1 h1/1 q600 k600 d64 bf16 causal-tl",    "fwd b8 h8/8 q40 k1100 d32 bf16",
+      "fwd b8 h16/8 q20 k1300 d40/24 f16 causal-br", "fwd b16 h4/4 q20 k2050 d32 bf16 w600,0",
+      "fwd b16 h4/4 q20 k700 d320/32 f16",           "fwd b8 h16/8 q70 k2500 d40/24 f32 causal-br"};
   if (test::small_budget()) problems.resize(1);
   for (const char* text : problems) {
     attune_forward_desc desc = desc_from(parse_problem(text));
@@ -133,11 +138,12 @@ TEST_P(PairsOfBf16, ManyChunks) {
   }
 }
 
-// float16 infinities have no two parts: -inf must hide its key on the tile path too, +inf must give NaN, and a row of Q
+// Infinities have no parts: -inf must hide its key on the tile path too, +inf must give NaN, and a row of Q
 // with one must not touch the others.
 TEST_P(PairsOfBf16, InfiniteKeysAndQueries) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  for (const char* text : {"fwd b1 h1/1 q40 k70 d40 f16", "fwd b1 h1/1 q40 k70 d64 bf16"}) {
+  for (const char* text :
+       {"fwd b1 h1/1 q40 k70 d40 f16", "fwd b1 h1/1 q40 k70 d64 bf16", "fwd b1 h1/1 q140 k70 d40 f32"}) {
     attune_forward_desc desc = desc_from(parse_problem(text));
     desc.features |= ATTUNE_LSE;
     const auto dtype = static_cast<Dtype>(desc.dtype);
@@ -167,9 +173,10 @@ TEST_P(PairsOfBf16, InfiniteKeysAndQueries) {
 }
 
 TEST_P(PairsOfBf16, RowsDoNotDependOnTheirNeighbours) {
-  for (const char* dtype : {"bf16", "f16"}) {
+  for (const char* dtype : {"bf16", "f16", "f32"}) {
     attune_forward_desc desc =
-        desc_from(parse_problem(std::string("fwd b1 h1/1 q200 k700 d64 causal-br w130,-1 ") + dtype));
+        desc_from(parse_problem(std::string("fwd b1 h2/1 q200 k700 d64 causal-br w130,-1 ") + dtype));
+    const auto bytes = static_cast<int64_t>(bytes_of(static_cast<Dtype>(desc.dtype)));
     test::ForwardCall whole(desc);
     test::Numbers numbers(8);
     whole.fill_values(numbers);
@@ -180,12 +187,12 @@ TEST_P(PairsOfBf16, RowsDoNotDependOnTheirNeighbours) {
     part.seq_q = 77;
     test::ForwardCall cut(part);
     attune_forward_args args = whole.args();
-    args.q = static_cast<const uint16_t*>(args.q) + 123 * desc.q.row;
+    args.q = static_cast<const char*>(args.q) + 123 * desc.q.row * bytes;
     args.o = cut.o.data();
     args.lse = static_cast<float*>(cut.lse.data());
     ASSERT_EQ(context.forward(part, args), ATTUNE_OK) << attune_last_error();
     const std::vector<uint8_t> all = whole.o.copy();
-    EXPECT_EQ(cut.o.copy(), std::vector<uint8_t>(all.begin() + 123 * 64 * 2, all.end())) << dtype;
+    EXPECT_EQ(cut.o.copy(), std::vector<uint8_t>(all.begin() + 123 * desc.o.row * bytes, all.end())) << dtype;
   }
 }
 
@@ -247,16 +254,42 @@ TEST_P(HighFloat32, HasSixteenBits) {
 }
 
 // Parts of the largest numbers would be infinite, and those of the smallest 0: neither may spoil a result.
-TEST_P(HighFloat32, HugeAndTinyValues) {
-  for (const float value : {std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 1e-38f, 1e-42f}) {
-    test::ForwardCall call(desc_from(parse_problem("fwd b1 h1/1 q40 k33 d32 f32 high causal-tl")));
-    test::Numbers numbers(6);
+class PartsOfFloat32 : public test::CpuKernel {};
+INSTANTIATE_TEST_SUITE_P(Kernels, PartsOfFloat32, testing::Values(std::string("cpu/amx"), std::string(emulated)),
+                         test::name_of_kernel);
+
+TEST_P(PartsOfFloat32, HugeAndTinyValues) {
+  for (const char* text : {"fwd b1 h1/1 q140 k33 d32 f32 causal-tl", "fwd b1 h1/1 q40 k33 d32 f32 high causal-tl"}) {
+    for (const float value : {std::numeric_limits<float>::max(), -std::numeric_limits<float>::max(), 1e-38f, 1e-42f}) {
+      test::ForwardCall call(desc_from(parse_problem(text)));
+      test::Numbers numbers(6);
+      call.fill_values(numbers);
+      // Row 0 sees the first key alone.
+      float* const v = static_cast<float*>(call.v.data());
+      v[0] = value;
+      ASSERT_EQ(test::ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
+      EXPECT_NEAR(static_cast<const float*>(call.o.data())[0] / value, 1.0, 1e-4) << text << ": " << value;
+    }
+  }
+}
+
+// What the tile unit flushes to 0 is less than 2^-126, but times the largest numbers it would count.
+TEST_P(PartsOfFloat32, TinyTimesHugeScores) {
+  attune_forward_desc desc = desc_from(parse_problem("fwd b1 h1/1 q140 k50 d32 f32"));
+  desc.features |= ATTUNE_LSE;
+  for (const float factor : {0x1p40f, 0x1p80f, 0x1p118f}) {
+    test::ForwardCall call(desc);
+    test::Numbers numbers(7);
     call.fill_values(numbers);
-    // Row 0 sees the first key alone.
-    float* const v = static_cast<float*>(call.v.data());
-    v[0] = value;
+    const auto scale_by = [&](auto& tensor, float by) {
+      tensor.for_each([&](const auto&, int64_t offset) {
+        for (int64_t i = offset; i < offset + 32; ++i) static_cast<float*>(tensor.data())[i] *= by;
+      });
+    };
+    scale_by(call.q, factor);
+    scale_by(call.k, 1 / factor);
     ASSERT_EQ(test::ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
-    EXPECT_NEAR(static_cast<const float*>(call.o.data())[0] / value, 1.0, 1e-4) << value;
+    test::expect_reference(call, "q times " + std::to_string(factor));
   }
 }
 

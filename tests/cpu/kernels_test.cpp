@@ -181,8 +181,9 @@ TEST_P(CpuKernels, ExtremeScalesGiveNumbers) {
   const ForcedContext context(GetParam());
   for (const float scale : {0.0f, -0.5f, 1e-30f, 1e-44f, 30.0f, -1e4f, 1e30f, 3e38f, -3e38f})
     for (const uint32_t feature : {0u, ATTUNE_BIAS, ATTUNE_SOFTCAP, ATTUNE_BIAS | ATTUNE_SOFTCAP})
-      for (const char* text : {"fwd b1 h2/1 q33 k70 d16 f32 causal-br", "fwd b1 h2/1 q33 k70 d16 bf16 causal-br",
-                               "fwd b1 h2/1 q33 k70 d16 f16 causal-br", "fwd b1 h1/1 q1 k70 d16 f16"}) {
+      for (const char* text : {"fwd b1 h2/1 q33 k70 d16 f32 causal-br", "fwd b1 h4/1 q33 k70 d16 f32 causal-br",
+                               "fwd b1 h2/1 q33 k70 d16 bf16 causal-br", "fwd b1 h2/1 q33 k70 d16 f16 causal-br",
+                               "fwd b1 h1/1 q1 k70 d16 f16"}) {
         attune_forward_desc desc = desc_from(parse_problem(text));
         desc.features |= ATTUNE_SCALE | ATTUNE_LSE | feature;
         desc.scale = scale;
@@ -219,8 +220,8 @@ TEST_P(CpuKernels, ExtremeScalesGiveNumbers) {
 // Every other row of q is multiplied by a power of 2. The rows between have the same bits whatever it is.
 TEST_P(CpuKernels, HugeScoresBesideOrdinaryOnes) {
   const ForcedContext context(GetParam());
-  for (const char* text :
-       {"fwd b1 h2/1 q70 k90 d64 bf16", "fwd b1 h1/1 q4 k90 d64 bf16", "fwd b1 h2/1 q70 k90 d64 f32"}) {
+  for (const char* text : {"fwd b1 h2/1 q70 k90 d64 bf16", "fwd b1 h1/1 q4 k90 d64 bf16", "fwd b1 h2/1 q30 k90 d64 f32",
+                           "fwd b1 h2/1 q70 k90 d64 f32"}) {
     const attune_forward_desc desc = desc_from(parse_problem(text));
     const Problem problem = problem_from(desc);
     std::vector<float> ordinary;
@@ -283,7 +284,7 @@ TEST_P(CpuKernels, LogitsNearMinusHundredThousand) {
 
 // Infinite scores: -inf hides its key, +inf has no answer and must not be made into one.
 TEST_P(CpuKernels, InfiniteInputs) {
-  for (const char* text : {"fwd b1 h1/1 q20 k30 d8 f32", "fwd b1 h1/1 q1 k30 d8 f16"}) {
+  for (const char* text : {"fwd b1 h1/1 q20 k30 d8 f32", "fwd b1 h1/1 q140 k30 d8 f32", "fwd b1 h1/1 q1 k30 d8 f16"}) {
     for (const float k_value : {-infinity, infinity}) {
       ForwardCall call = filled(text);
       const auto dtype = static_cast<Dtype>(call.desc.dtype);
@@ -382,7 +383,8 @@ TEST_P(CpuKernels, WithoutTilesHighFloat32IsFloat32) {
 // 0.01.
 TEST_P(CpuKernels, Float32SumsStayAccurateOverManyKeys) {
   constexpr int64_t columns = 256;
-  for (const char* text : {"fwd b1 h1/1 q30 k4000 d8/256 f32", "fwd b1 h1/1 q1 k4000 d8/256 f32"}) {
+  for (const char* text :
+       {"fwd b1 h1/1 q30 k4000 d8/256 f32", "fwd b1 h1/1 q1 k4000 d8/256 f32", "fwd b4 h16/16 q140 k4000 d8/256 f32"}) {
     ForwardCall call = filled(text);
     call.q.for_each(
         [&](const auto&, int64_t offset) { std::fill_n(static_cast<float*>(call.q.data()) + offset, 8, 0.0f); });

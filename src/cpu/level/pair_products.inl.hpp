@@ -40,7 +40,7 @@ ATTUNE_INLINE void store_sums(const PairSums& sum, float* to) {
 }
 
 // The first product: x of a group's keys [key, key + 32). Nothing is gained by other work in between.
-template <Dtype dtype>
+template <Format format>
 void score_step(ProductUnit&, const Call& call, const Block& block, const TileLayout& layout, const Group& group,
                 int64_t key, const char* last_keys, float* x, bool&, auto&) {
   int64_t next;

@@ -11,7 +11,7 @@ namespace {
 constexpr float float_infinity = __builtin_inff();
 
 // 2^t, t = x * (high + low), as power * (1 + fraction), of n vectors. Where `tiny` is set, 2^t counts as 0, and the two
-// others mean nothing: so it is for all 2^t < 2^-126, and for no 2^t > 2^-125. NaN stays NaN.
+// others mean nothing: so it is for all 2^t < 2^(least - 1), and for no 2^t > 2^least. NaN stays NaN.
 template <int n>
 struct Exp2 {
   Floats fraction[n], power[n];
@@ -21,7 +21,7 @@ struct Exp2 {
 // Relative error of 1 + fraction: 2e-9 by the polynomial (minimax over [-0.5, 0.5] with the constant term held at 1),
 // and the rounding of fraction, which vanishes with t. Without `use_low`, t is off by its rounding as well.
 // Each operation waits for the one before it: several vectors wait together, if they take turns.
-template <bool use_low, int n>
+template <bool use_low, int least = -125, int n>
 ATTUNE_INLINE Exp2<n> exp2_parts(const Floats (&x)[n], Floats high, Floats low) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the lowest bits; 127 more make it an exponent field.
   constexpr float rounder = 0x1.8p23f + 127;
@@ -32,7 +32,7 @@ ATTUNE_INLINE Exp2<n> exp2_parts(const Floats (&x)[n], Floats high, Floats low) 
   ATTUNE_UNROLL
   for (int i = 0; i < n; ++i) {
     const Floats shifted = multiply_add(x[i], high, splat(rounder));
-    result.tiny[i] = shifted < rounder - 125;
+    result.tiny[i] = shifted < rounder + least;
     result.power[i] = bits_as<Floats>(bits_as<Words>(shifted) << 23);
     rest[i] = multiply_add(x[i], high, rounder - shifted);
     if constexpr (use_low) rest[i] = multiply_add(x[i], low, rest[i]);

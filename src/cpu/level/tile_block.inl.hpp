@@ -20,6 +20,9 @@ constexpr int max_groups = tile_block_rows / group_rows;
 constexpr int group_vecs = group_rows / width;
 // How far scores may exceed the reference of the weights, as a power of 2, before sums are rescaled.
 constexpr float most_excess = 8;
+// Of float32 in three parts, sums over so many keys are added up in double, so that their error does not grow with the
+// keys: over as many the tile unit's own is less than half of that of one float32 sum.
+constexpr int64_t tile_sum_keys = 1024;
 
 // 32 rows and their state between chunks. rows.largest is the reference of the weights.
 struct Group {
@@ -27,13 +30,16 @@ struct Group {
   char* q = nullptr;
   uint32_t special_rows = 0;      // not finite
   float* rounded_sums = nullptr;  // of bf16 weights, beside rows.sums of the weights before rounding
+  float* sums_rest = nullptr;     // of weights of three parts: what rows.sums cannot hold
   // Of bf16 weights: how scores become distances from the highest weight (set_distances).
   float *origin = nullptr, *bound = nullptr;
   bool all_begun = false;  // every row has a reference
   bool some_far = false;   // some origin is not 0
   // Sums of what was packed as 0, like rows.out and apart from it: the tile unit would flush them to 0.
   float* special_out = nullptr;
-  bool has_out = false, has_special_out = false;  // otherwise all sums are 0, and what is in memory means nothing
+  double* whole_out = nullptr;  // what rows.out was before, every tile_sum_keys
+  // Otherwise all sums are 0, and what is in memory means nothing.
+  bool has_out = false, has_special_out = false, has_whole_out = false;
 };
 
 struct TileScratch {
@@ -49,11 +55,13 @@ struct TileScratch {
     weights = arena.take<char>(layout.chunk_keys / step_keys * layout.parts * 2 * tile_bytes);
     for (Group& group : groups) {
       group.q = arena.take<char>(layout.parts * layout.qk_steps * 2 * tile_bytes);
-      group.rows.out = arena.take<float>(layout.v_strips * 2 * tile_side * group_rows);
-      group.special_out = arena.take<float>(layout.v_strips * 2 * tile_side * group_rows);
+      group.rows.out = arena.take<float>(layout.out_count());
+      group.special_out = arena.take<float>(layout.out_count());
+      if (layout.parts == 3 && p.seq_k > tile_sum_keys) group.whole_out = arena.take<double>(layout.out_count());
       group.rows.largest = arena.take<float>(group_rows);
       group.rows.sums = arena.take<float>(group_rows);
       group.rounded_sums = arena.take<float>(group_rows);
+      group.sums_rest = arena.take<float>(group_rows);
       group.origin = arena.take<float>(group_rows);
       group.bound = arena.take<float>(group_rows);
     }
@@ -75,7 +83,7 @@ inline StepHeader header_at(const Block& block, const TileLayout& layout, int64_
 // What vectors compute beside the products, where that is nothing.
 struct Idle {};
 
-// Two tiles of the left operand: rows `pitch` apart, the second tile `half` and the second part `part` further on.
+// Two tiles of the left operand: rows `pitch` apart, the second tile `half` and the next part `part` further on.
 struct LeftOperand {
   const char* at = nullptr;
   int64_t pitch = tile_row_bytes, half = tile_bytes, part = 0;

@@ -15,23 +15,24 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// An infinite number has no two parts: its products are infinity times 0. Such scores of a step are computed anew.
-template <Dtype dtype>
+// An infinite number has no parts: its products are infinity times 0. Such scores of a step are computed anew.
+template <Format format>
 void patch_scores(const Call& call, const Block& block, const TileLayout& layout, const Group& group, int64_t from,
                   float* x) {
   if (group.special_rows == 0 && !header_at(block, layout, from).special_keys) return;
   const Problem& p = *call.problem;
   alignas(vector_bytes) float q[max_head_dim];
   for (int64_t key = from; key < smaller_of(from + step_keys, block.seq_k); ++key) {
-    const char* k = element(call.args->k, dtype, key_offset(p, p.k, block, key));
+    const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, key));
     Ints unfit{};
-    for_each_vector<dtype>(k, p.dim_qk, [&](int64_t, Floats value) { unfit |= is_not_finite(value); });
+    for_each_vector<format.dtype>(k, p.dim_qk,
+                                  [&](int64_t, Floats value) { unfit |= is_unfit_for_scores<format>(value); });
     const uint32_t rows = any(unfit) ? ~0u : group.special_rows;
     for (int lane = 0; lane < group.rows.count; ++lane) {
       if ((rows >> lane & 1u) == 0) continue;
       load_q_row(call, block, group.rows.first + lane, q);
       Floats sum{};
-      for_each_vector<dtype>(k, p.dim_qk, [&](int64_t d, Floats value) { sum += value * load(q + d); });
+      for_each_vector<format.dtype>(k, p.dim_qk, [&](int64_t d, Floats value) { sum += value * load(q + d); });
       x[(key - from) * group_rows + lane] = sum_of<float>(sum);
     }
   }
@@ -42,11 +43,11 @@ inline void set_to_zero(float* to, int64_t count) {
 }
 
 // Adds weight times value for the values of a step that were packed as 0, where the weight is not 0.
-template <Dtype dtype>
+template <Format format>
 void add_special_values(const Call& call, const Block& block, const TileLayout& layout, Group& group, int64_t from,
                         const char* weights) {
   if (!header_at(block, layout, from).special_values) return;
-  if (!group.has_special_out) set_to_zero(group.special_out, layout.v_strips * 2 * tile_side * group_rows);
+  if (!group.has_special_out) set_to_zero(group.special_out, layout.out_count());
   group.has_special_out = true;
   const Problem& p = *call.problem;
   for (int64_t key = from; key < smaller_of(from + step_keys, block.seq_k); ++key) {
@@ -55,14 +56,15 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
       const auto words = load_bytes<Words>(pair + tile * tile_bytes);
       return bits_as<Floats>(key % 2 == 0 ? words << 16 : words & 0xffff0000u);
     };
-    const char* v = element(call.args->v, dtype, key_offset(p, p.v, block, key));
-    for_each_vector<dtype>(v, p.dim_v, [&](int64_t column, Floats value) {
-      const Ints unfit = is_special(value);
+    const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, key));
+    for_each_vector<format.dtype>(v, p.dim_v, [&](int64_t column, Floats value) {
+      const Ints unfit = is_special<format>(value);
       for (int i = 0; i < width; ++i) {
         if (unfit[i] == 0) continue;
         float* out = group.special_out + (column + i) * group_rows;
         for (int64_t half = 0; half < 2; ++half) {
-          const Floats weight = layout.parts == 1 ? weight_in(half) : weight_in(half) + weight_in(2 + half);
+          Floats weight = weight_in(half);
+          for (int part = 1; part < format.parts; ++part) weight += weight_in(2 * part + half);
           const Floats sum = load(out + half * width);
           store(out + half * width, weight == 0.0f ? sum : sum + weight * value[i]);
         }
@@ -72,10 +74,10 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
 }
 
 // The keys [from, to) of one chunk for one group.
-template <Dtype dtype, bool exact_sums>
+template <Format format, bool exact_sums>
 void forward_group(ProductUnit& unit, const Call& call, const Block& block, const TileLayout& layout,
                    const TileScratch& scratch, Group& group, int64_t from, int64_t to, TaskAhead& ahead) {
-  constexpr int Parts = parts_of<dtype>;
+  constexpr int Parts = format.parts;
   constexpr int64_t step_weights = Parts * 2 * tile_bytes;
   const auto weights_at = [&](int64_t key) { return scratch.weights + (key - from) / step_keys * step_weights; };
   int64_t summed = from;  // up to here, weights have met their values
@@ -84,7 +86,7 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
     holds_q = false;
     value_steps<Parts>(unit, block, layout, group, summed, end, weights_at(summed));
     for (; summed < end; summed += step_keys)
-      add_special_values<dtype>(call, block, layout, group, summed, weights_at(summed));
+      add_special_values<format>(call, block, layout, group, summed, weights_at(summed));
   };
   const auto x_of = [&](int64_t key) { return scratch.x[key / step_keys % 2]; };
   // True if keys of the step are hidden from some row. Most steps have plain scores, and are not looked at any further.
@@ -94,13 +96,13 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
     const bool all_see = key >= group.rows.common_begin && key + step_keys <= group.rows.common_end;
     if (plain && all_see && group.all_begun) [[likely]]
       return false;
-    if constexpr (Parts == 2) patch_scores<dtype>(call, block, layout, group, key, x);
+    if constexpr (Parts > 1) patch_scores<format>(call, block, layout, group, key, x);
     shape_scores(call, block, group.rows, key, smaller_of(step_keys, group.rows.end - key), x, scratch.bias);
     hide_unseen(block, group.rows, key, step_keys, x);
-    if constexpr (Parts == 1) begin_references(call, group, x);
+    begin_references<Parts>(call, group, x);
     return !all_see || has_mask;
   };
-  using Careful = typename WeightsOf<dtype, exact_sums, true>::Type;
+  using Careful = typename WeightsOf<format, exact_sums, true>::Type;
   // After weights that did not fit. They are not handed over: what is passed on would be kept in memory.
   const auto weigh_again = [&](int64_t key, const float* x) {
     Careful weights(call, group, x, weights_at(key));
@@ -110,7 +112,7 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
     Floats top[group_vecs];
     Ints moves[group_vecs];
     weights.find_moves(call, group, x, top, moves);
-    move_references(call, layout, group, top, moves);
+    move_references<Parts>(call, layout, group, top, moves);
     if constexpr (Parts == 1) set_distances(call, group);
     Careful again(call, group, x, weights_at(key));
     again.finish();
@@ -120,12 +122,12 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
   const auto weigh = [&]<typename Weights>(int64_t key, const float* x) {
     Weights weights(call, group, x, weights_at(key));
     if (const int64_t next = key + step_keys; next < to)
-      score_step<dtype>(unit, call, block, layout, group, next, scratch.last_keys, x_of(next), holds_q, weights);
+      score_step<format>(unit, call, block, layout, group, next, scratch.last_keys, x_of(next), holds_q, weights);
     weights.finish();
     weights.fit(group) ? weights.add_to(group) : weigh_again(key, x);
   };
   Idle idle;
-  score_step<dtype>(unit, call, block, layout, group, from, scratch.last_keys, x_of(from), holds_q, idle);
+  score_step<format>(unit, call, block, layout, group, from, scratch.last_keys, x_of(from), holds_q, idle);
   for (int64_t key = from; key < to; key += step_keys) {
     float* const x = x_of(key);
     const bool hides = shape(key, x);
@@ -133,21 +135,41 @@ void forward_group(ProductUnit& unit, const Call& call, const Block& block, cons
     if (hides || group.some_far)
       weigh.template operator()<Careful>(key, x);
     else
-      weigh.template operator()<typename WeightsOf<dtype, exact_sums, false>::Type>(key, x);
+      weigh.template operator()<typename WeightsOf<format, exact_sums, false>::Type>(key, x);
   }
   add_values(to);
+}
+
+// Sums so far continue in double, and those of the tile unit begin anew.
+inline void keep_whole_sums(const TileLayout& layout, Group& group) {
+  if (!group.has_out) return;
+  for (int64_t i = 0; i < layout.out_count(); i += width) {
+    const Floats sums = load(group.rows.out + i);
+    double* const whole = group.whole_out + i;
+    const bool has_whole = group.has_whole_out;
+    store(whole, has_whole ? load(whole) + low_doubles(sums) : low_doubles(sums));
+    store(whole + double_width, has_whole ? load(whole + double_width) + high_doubles(sums) : high_doubles(sums));
+  }
+  group.has_whole_out = true;
+  group.has_out = false;
 }
 
 // 16 rows' sums of one column.
 inline Floats sums_of_column(const Group& group, int64_t column, int half) {
   const int64_t at = column * group_rows + half * width;
-  const Floats sums = group.has_out ? load(group.rows.out + at) : Floats{};
+  Floats sums = group.has_out ? load(group.rows.out + at) : Floats{};
+  if (group.has_whole_out) {
+    const double* const whole = group.whole_out + at;
+    sums = floats_from_doubles(load(whole) + low_doubles(sums), load(whole + double_width) + high_doubles(sums));
+  }
   return group.has_special_out ? sums + load(group.special_out + at) : sums;
 }
 
-inline RowTotals totals_of(const Group& group, bool rounded, int lane) {
-  const double total = group.rows.sums[lane];
-  return {group.rows.largest[lane], rounded ? group.rounded_sums[lane] : total, total};
+template <Format format>
+RowTotals totals_of(const Group& group, int lane) {
+  double total = group.rows.sums[lane];
+  if (format.parts == 3) total += group.sums_rest[lane];
+  return {group.rows.largest[lane], format.dtype == Dtype::bf16 ? group.rounded_sums[lane] : total, total};
 }
 
 // Two vectors of elements, pairwise.
@@ -161,10 +183,10 @@ Words pairs_from_floats(Floats even, Floats odd) {
 }
 
 // Ends a group's rows, which are transposed as pairs of elements.
-template <Dtype dtype>
+template <Format format>
 void write_group(const Call& call, const Block& block, const Group& group) {
   const Problem& p = *call.problem;
-  const float* const sums = dtype == Dtype::bf16 ? group.rounded_sums : group.rows.sums;
+  const float* const sums = format.dtype == Dtype::bf16 ? group.rounded_sums : group.rows.sums;
   const bool plain = (p.features & (ATTUNE_SINK | ATTUNE_LSE)) == 0;  // then the sums are all there is to a row
   for (int half = 0; half < group_vecs; ++half) {
     char* to[tile_side] = {};
@@ -174,9 +196,9 @@ void write_group(const Call& call, const Block& block, const Group& group) {
     for (int i = 0; i < tile_side && half * width + i < group.rows.count; ++i) {
       const int lane = half * width + i;
       const StackedRow at = stacked_row(call, block, group.rows.first + lane);
-      to[i] = static_cast<char*>(call.args->o) + q_offset(p, p.o, block, at) * size_of<dtype>;
+      to[i] = static_cast<char*>(call.args->o) + q_offset(p, p.o, block, at) * size_of<format.dtype>;
       if (!plain)
-        weights[i] = static_cast<float>(end_weights(call, block, at, totals_of(group, dtype == Dtype::bf16, lane)));
+        weights[i] = static_cast<float>(end_weights(call, block, at, totals_of<format>(group, lane)));
       else if (at.row >= block.seq_q)
         weights[i] = 0;
     }
@@ -187,7 +209,7 @@ void write_group(const Call& call, const Block& block, const Group& group) {
       };
       Words pairs[tile_side];
       for (int64_t i = 0; i < tile_side; ++i)
-        pairs[i] = pairs_from_floats<dtype>(element(column + 2 * i), element(column + 2 * i + 1));
+        pairs[i] = pairs_from_floats<format.dtype>(element(column + 2 * i), element(column + 2 * i + 1));
       const __mmask32 columns = first_halves(p.dim_v - column);
       transpose_to(pairs, [&](int row, Words elements) {
         if (to[row] != nullptr) _mm512_mask_storeu_epi16(to[row] + column * 2, columns, bits_as<__m512i>(elements));
@@ -197,10 +219,10 @@ void write_group(const Call& call, const Block& block, const Group& group) {
 }
 
 // Ends a group's rows, or leaves them to join().
-template <Dtype dtype>
+template <Format format>
 void end_group(const Call& call, const Block& block, const Group& group, float* some_rows) {
-  if constexpr (dtype != Dtype::f32)
-    if (block.partial == nullptr) return write_group<dtype>(call, block, group);
+  if constexpr (format.dtype != Dtype::f32)
+    if (block.partial == nullptr) return write_group<format>(call, block, group);
   for (int half = 0; half < group_vecs; ++half) {
     for (int64_t column = 0; column < call.problem->dim_v; column += tile_side) {
       Words tile[tile_side];
@@ -209,24 +231,23 @@ void end_group(const Call& call, const Block& block, const Group& group, float* 
     }
     for (int i = 0; i < width && half * width + i < group.rows.count; ++i) {
       const int lane = half * width + i;
-      finish_row(call, block, group.rows.first + lane, some_rows + i * row_pitch,
-                 totals_of(group, dtype == Dtype::bf16, lane));
+      finish_row(call, block, group.rows.first + lane, some_rows + i * row_pitch, totals_of<format>(group, lane));
     }
   }
 }
 
-template <Dtype dtype>
+template <Format format>
 void begin_group(const Call& call, const Block& block, const TileLayout& layout, Group& group) {
   const Tile<float>& rows = group.rows;
-  if constexpr (dtype == Dtype::bf16)
+  if constexpr (format.dtype == Dtype::bf16)
     transpose_q(call, block, layout, rows.first, rows.count, group.q);
   else
-    group.special_rows = split_q<dtype>(call, block, layout, rows.first, rows.count, group.q);
+    group.special_rows = split_q<format>(call, block, layout, rows.first, rows.count, group.q);
 }
 
 // All rows begin, then all products are computed, then all rows end: each time that the tile unit pauses, it takes
 // hundreds of cycles to start again.
-template <Dtype dtype, bool exact_sums>
+template <Format format, bool exact_sums>
 void forward_pairs_as(const Call& call, const Block& block, void* memory) {
   const Problem& p = *call.problem;
   const TileLayout layout(p);
@@ -239,12 +260,13 @@ void forward_pairs_as(const Call& call, const Block& block, void* memory) {
     const int count = static_cast<int>(smaller_of(group_rows, block.count - first));
     begin_rows(block, first, count, group_vecs, group.rows);
     set_to_zero(group.rounded_sums, group_rows);
-    group.has_out = group.has_special_out = group.all_begun = false;
+    set_to_zero(group.sums_rest, group_rows);
+    group.has_out = group.has_special_out = group.has_whole_out = group.all_begun = false;
     begin = smaller_of(begin, group.rows.begin);
     end = larger_of(end, group.rows.end);
     if (group.rows.begin >= group.rows.end) continue;
     steps += (group.rows.end - group.rows.begin) / step_keys + 1;
-    begin_group<dtype>(call, block, layout, group);
+    begin_group<format>(call, block, layout, group);
   }
   const int64_t tail = block.seq_k % step_keys;
   if (layout.k_in_place && tail != 0) copy_k_step(call, block, layout, block.seq_k - tail, tail, scratch.last_keys);
@@ -257,22 +279,34 @@ void forward_pairs_as(const Call& call, const Block& block, void* memory) {
       const int64_t from = larger_of(chunk, group.rows.begin) / step_keys * step_keys;
       const int64_t to = smaller_of(next, round_up(group.rows.end, step_keys));
       if (from >= to) continue;
-      forward_group<dtype, exact_sums>(unit, call, block, layout, scratch, group, from, to, ahead);
+      forward_group<format, exact_sums>(unit, call, block, layout, scratch, group, from, to, ahead);
     }
     chunk = next;
+    if (format.parts == 3 && chunk % tile_sum_keys == 0 && chunk < end)
+      for (int i = 0; i < groups; ++i) keep_whole_sums(layout, scratch.groups[i]);
   }
-  for (int i = 0; i < groups; ++i) end_group<dtype>(call, block, scratch.groups[i], scratch.some_rows);
+  for (int i = 0; i < groups; ++i) end_group<format>(call, block, scratch.groups[i], scratch.some_rows);
+}
+
+// Calls f with the problem's format, of those that this level computes in pairs.
+template <typename F>
+void with_format(const Problem& p, F&& f) {
+  if constexpr (multiplies_parts) {
+    if (p.dtype == Dtype::f16) return f.template operator()<f16_parts>();
+    if (p.dtype == Dtype::f32)
+      return format_of(p).parts == 3 ? f.template operator()<f32_parts>() : f.template operator()<f32_rounded>();
+  }
+  f.template operator()<bf16_whole>();
 }
 
 void forward_pairs(const Call& call, const Block& block, void* scratch) {
   const Problem& p = *call.problem;
   if (!in_pairs(p)) return forward_block(call, block, scratch);
-  if constexpr (multiplies_parts) {
-    if (p.dtype == Dtype::f16) return forward_pairs_as<Dtype::f16, true>(call, block, scratch);
-    if (p.dtype == Dtype::f32) return forward_pairs_as<Dtype::f32, true>(call, block, scratch);
-  }
-  return (p.features & ATTUNE_LSE) != 0 ? forward_pairs_as<Dtype::bf16, true>(call, block, scratch)
-                                        : forward_pairs_as<Dtype::bf16, false>(call, block, scratch);
+  with_format(p, [&]<Format format>() {
+    if constexpr (format.dtype == Dtype::bf16)
+      if ((p.features & ATTUNE_LSE) == 0) return forward_pairs_as<format, false>(call, block, scratch);
+    forward_pairs_as<format, true>(call, block, scratch);
+  });
 }
 
 int pair_task_rows(const Problem& p) { return in_pairs(p) ? tile_block_rows : block_rows; }
@@ -289,16 +323,16 @@ size_t packed_step_bytes(const Problem& p) {
 }
 
 // One step of keys, complete.
-template <Dtype dtype>
+template <Format format>
 void pack_tile_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
                     char* to) {
   StepHeader header{};
-  if constexpr (dtype == Dtype::bf16) {
+  if constexpr (format.dtype == Dtype::bf16) {
     header.special_values = transpose_v_step(call, block, layout, from, keys, to + layout.v_at());
     if (!layout.k_in_place) copy_k_step(call, block, layout, from, keys, to + layout.k_at());
   } else {
-    header.special_values = split_v_step<dtype>(call, block, layout, from, keys, to + layout.v_at());
-    header.special_keys = split_k_step<dtype>(call, block, layout, from, keys, to + layout.k_at());
+    header.special_values = split_v_step<format>(call, block, layout, from, keys, to + layout.v_at());
+    header.special_keys = split_k_step<format>(call, block, layout, from, keys, to + layout.k_at());
   }
   __builtin_memcpy(to, &header, sizeof header);
 }
@@ -306,7 +340,7 @@ void pack_tile_step(const Call& call, const Block& block, const TileLayout& layo
 void pack_keys(const Call& call, const Block& block, int64_t from, int64_t keys, char* to) {
   if (!in_pairs(*call.problem)) return pack_vector_step(call, block, from, keys, to);
   const TileLayout layout(*call.problem);
-  with_dtype(call.problem->dtype, [&]<Dtype dtype>() { pack_tile_step<dtype>(call, block, layout, from, keys, to); });
+  with_format(*call.problem, [&]<Format format>() { pack_tile_step<format>(call, block, layout, from, keys, to); });
 }
 
 // The level whose blocks of pairs are computed by this file, and all else in vectors.

@@ -6,8 +6,8 @@
 //   V^T    16 columns x 32 keys             packed once per KV head
 //   P^T    pairs of keys x 16 rows          what the softmax writes
 //
-// A float16 is the exact sum of two bf16 parts, so its operands have two parts. A float32 with ATTUNE_F32_HIGH is taken
-// as the sum of two, which leaves out at most 2^-17 of it.
+// A float16 is the exact sum of two bf16 parts, and a float32 that of three: so many parts their operands have. A
+// float32 with ATTUNE_F32_HIGH is taken as the sum of two, which leaves out at most 2^-17 of it.
 #pragma once
 
 #include "cpu/level/memory.inl.hpp"
@@ -21,8 +21,18 @@ constexpr int64_t step_pairs = step_keys / 2;
 constexpr int64_t step_channels = 32;
 constexpr int group_rows = 32;  // rows of one product: two tiles
 
-template <Dtype dtype>
-constexpr int parts_of = dtype == Dtype::bf16 ? 1 : 2;
+// A type, and as how many parts of bf16 its numbers are multiplied.
+struct Format {
+  Dtype dtype;
+  int parts;
+};
+constexpr Format bf16_whole{Dtype::bf16, 1}, f16_parts{Dtype::f16, 2};
+constexpr Format f32_parts{Dtype::f32, 3}, f32_rounded{Dtype::f32, 2};
+inline Format format_of(const Problem& p) {
+  if (p.dtype == Dtype::bf16) return bf16_whole;
+  if (p.dtype == Dtype::f16) return f16_parts;
+  return (p.features & ATTUNE_F32_HIGH) != 0 ? f32_rounded : f32_parts;
+}
 
 // Whether products of bf16 are so much quicker than those of float32 that several of them, of parts, are still quicker,
 // and 32 rows of them quicker than 16 of float32. And up to how many rows of queries a copy of K would cost more than
@@ -43,11 +53,14 @@ constexpr int64_t longest_pitch_in_place = 512;
 inline int64_t rows_of_kv_head(const Problem& p) { return p.heads_kv == 0 ? 0 : p.heads_q / p.heads_kv * p.seq_q; }
 
 // Whether a problem is computed in pairs of bf16. A scale beyond 2^90 would leave no room for what distance_factor()
-// multiplies it by.
+// multiplies it by. One beyond 2^20 would show what the tile unit flushes to 0 in the scores of three parts. Those take
+// so many products that up to some rows to pack the keys costs more than they save.
 inline bool in_pairs(const Problem& p) {
-  const bool in_parts = p.dtype == Dtype::f16 || (p.dtype == Dtype::f32 && (p.features & ATTUNE_F32_HIGH) != 0);
-  if (p.dtype != Dtype::bf16 && !(multiplies_parts && in_parts)) return false;
-  return rows_of_kv_head(p) >= least_rows_in_pairs && p.scale < 0x1p90f && p.scale > -0x1p90f;
+  const Format format = format_of(p);
+  if (format.parts > 1 && !multiplies_parts) return false;
+  const float most_scale = format.parts == 3 ? 0x1p20f : 0x1p90f;
+  const int64_t least_rows = format.parts == 3 ? 4 * group_rows : least_rows_in_pairs;
+  return rows_of_kv_head(p) >= least_rows && p.scale < most_scale && p.scale > -most_scale;
 }
 
 // The layout of one packed step of keys: a header, V^T, K.
@@ -59,7 +72,7 @@ struct TileLayout {
   bool k_in_place = false;
 
   explicit TileLayout(const Problem& p) {
-    parts = p.dtype == Dtype::bf16 ? 1 : 2;
+    parts = format_of(p).parts;
     qk_steps = round_up(p.dim_qk, step_channels) / step_channels;
     v_strips = round_up(p.dim_v, 2 * tile_side) / (2 * tile_side);
     chunk_keys = (p.dim_qk + p.dim_v) * parts <= 512 ? 512 : 256;
@@ -67,6 +80,7 @@ struct TileLayout {
     k_in_place = parts == 1 && p.dim_qk % step_channels == 0 && rows_of_kv_head(p) <= most_rows_in_place &&
                  pitch <= longest_pitch_in_place && pitch >= -longest_pitch_in_place;
   }
+  int64_t out_count() const { return v_strips * 2 * tile_side * group_rows; }  // sums of a group
   int64_t k_bytes() const { return parts * 2 * qk_steps * tile_bytes; }
   int64_t v_part() const { return 2 * v_strips * tile_bytes; }
   int64_t v_at() const { return 64; }
@@ -84,9 +98,17 @@ struct StepHeader {
 
 // Not finite, or not when rounded to bf16.
 inline Ints is_not_finite(Floats v) { return (bits_as<Words>(v) & 0x7fffffffu) >= 0x7f7f8000u; }
-// Not finite, or so small that the tile unit may flush a product with it to 0 that counts.
-inline Ints is_special(Floats v) {
-  constexpr uint32_t least = 0x0d800000u;  // 2^-100
+// Not finite, or so large that, of three parts, the tile unit may flush a product with it to 0 that counts.
+template <Format format>
+Ints is_unfit_for_scores(Floats v) {
+  constexpr uint32_t too_large = 0x5b800000u;  // 2^56
+  return format.parts == 3 ? (bits_as<Words>(v) & 0x7fffffffu) >= too_large : is_not_finite(v);
+}
+// Not finite, or so small that the tile unit may flush a product with it to 0 that counts. No float16 is.
+template <Format format>
+Ints is_special(Floats v) {
+  constexpr uint32_t least = format.parts == 3 ? 0x17800000u : 0x0d800000u;  // 2^-80, 2^-100
+  if (format.dtype == Dtype::f16) return is_not_finite(v);
   return is_not_finite(v) | ((bits_as<Words>(v) & 0x7fffffffu) - 1u < least - 1u);
 }
 inline bool any(Ints lanes) { return _mm512_test_epi32_mask(bits_as<__m512i>(lanes), bits_as<__m512i>(lanes)) != 0; }

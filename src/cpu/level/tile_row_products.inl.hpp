@@ -100,8 +100,8 @@ void add_special(Words values, const char* weights, int64_t key, float* sums) {
                              _mm512_unpackhi_epi16(__m512i{}, bits_as<__m512i>(values))};
   for (int half = 0; half < 2; ++half) {
     const auto all = bits_as<Floats>(halves[half]);
-    if (!any(is_special(all))) continue;
-    const Floats special = is_special(all) ? all : Floats{};
+    if (!any(is_special<bf16_whole>(all))) continue;
+    const Floats special = is_special<bf16_whole>(all) ? all : Floats{};
     for (int64_t r = 0; r < R; ++r) {
       uint32_t word;
       __builtin_memcpy(&word, weights + r * tile_row_bytes + pair * 4, sizeof word);

@@ -6,10 +6,10 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// 2^((x - reference) * factor) with a relative error of 3e-6; exactly 0 below 2^-126, where the instructions take a
+// 2^(difference * factor) with a relative error of 3e-6; exactly 0 below 2^-126, where the instructions take a
 // hundred times as long. NaN stays NaN. The polynomial is minimax over [0, 1], relative.
-inline Floats exact_weight(Floats x, Floats reference, Floats factor) {
-  const Floats t = (x - reference) * factor;
+inline Floats exact_weight(Floats difference, Floats factor) {
+  const Floats t = difference * factor;
   const Floats rest = _mm512_maskz_reduce_ps(0xffff, t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // t - whole
   Floats q = splat(1.3426684774e-02f);
   q = multiply_add(q, rest, splat(5.2242472768e-02f));
@@ -17,6 +17,15 @@ inline Floats exact_weight(Floats x, Floats reference, Floats factor) {
   q = multiply_add(q, rest, splat(6.9304484129e-01f));
   q = multiply_add(q, rest, splat(1.0f));
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(t, splat(-126.0f), _CMP_NLT_UQ), q, t);
+}
+
+// 2^(difference * factor) of n vectors with the precision of float32, and exactly 0 below 2^-100: parts of it would lie
+// below 2^-126.
+template <int n>
+ATTUNE_INLINE void float32_weights(const Call& call, const Floats (&difference)[n], Floats (&weights)[n]) {
+  const auto e = exp2_parts<true, -99>(difference, splat(call.exp2_high), splat(call.exp2_low));
+  ATTUNE_UNROLL
+  for (int i = 0; i < n; ++i) weights[i] = e.tiny[i] ? Floats{} : multiply_add(e.fraction[i], e.power[i], e.power[i]);
 }
 
 // sum + even + odd
@@ -35,18 +44,31 @@ inline void rescale(const TileLayout& layout, const Group& group, const Floats (
   };
   times_factor(group.rows.sums, group_rows);
   times_factor(group.rounded_sums, group_rows);
-  if (group.has_out) times_factor(group.rows.out, layout.v_strips * 2 * tile_side * group_rows);
-  if (group.has_special_out) times_factor(group.special_out, layout.v_strips * 2 * tile_side * group_rows);
+  times_factor(group.sums_rest, group_rows);
+  if (group.has_out) times_factor(group.rows.out, layout.out_count());
+  if (group.has_special_out) times_factor(group.special_out, layout.out_count());
+  if (!group.has_whole_out) return;
+  for (int64_t i = 0; i < layout.out_count(); i += width) {
+    double* const whole = group.whole_out + i;
+    store(whole, load(whole) * low_doubles(factor[i / width % group_vecs]));
+    store(whole + double_width, load(whole + double_width) * high_doubles(factor[i / width % group_vecs]));
+  }
 }
 
 // Moves references to the top of a step where `moves` is set, and rescales what was summed by the old ones.
-inline void move_references(const Call& call, const TileLayout& layout, const Group& group,
-                            const Floats (&top)[group_vecs], const Ints (&moves)[group_vecs]) {
+template <int Parts>
+void move_references(const Call& call, const TileLayout& layout, const Group& group, const Floats (&top)[group_vecs],
+                     const Ints (&moves)[group_vecs]) {
   Floats factor[group_vecs];
   for (int v = 0; v < group_vecs; ++v) {
     float* const reference = group.rows.largest + v * width;
     const Floats before = load(reference);
-    factor[v] = moves[v] ? exact_weight(before, top[v], splat(call.exp2_high)) : splat(1.0f);
+    Floats weight[1];
+    if constexpr (Parts == 3)
+      float32_weights(call, {before - top[v]}, weight);
+    else
+      weight[0] = exact_weight(before - top[v], splat(call.exp2_high));
+    factor[v] = moves[v] ? weight[0] : splat(1.0f);
     store(reference, moves[v] ? top[v] : before);
   }
   rescale(layout, group, factor);
@@ -61,11 +83,13 @@ ATTUNE_INLINE void stay_here(A& a, B& b) {
 }
 static_assert(group_vecs == 2);
 
-// Weights of two parts.
+// Weights of two or three parts.
+template <int Parts>
 class SplitWeights {
  public:
   ATTUNE_INLINE SplitWeights(const Call& call, const Group& group, const float* x, char* weights)
-      : factor_(splat(call.exp2_high)),
+      : call_(call),
+        factor_(splat(call.exp2_high)),
         excess_(splat(call.exp2_high > most_excess / __FLT_MAX__ ? most_excess / call.exp2_high : __FLT_MAX__)),
         x_(x),
         to_(weights) {
@@ -75,10 +99,7 @@ class SplitWeights {
 
   // The next pairs, as long as there are some.
   ATTUNE_INLINE void advance(int64_t pairs) {
-    for (; pairs > 0 && left_ > 0; --pairs, --left_, x_ += 2 * group_rows, to_ += tile_row_bytes) {
-      weigh_pair<0>();
-      weigh_pair<1>();
-    }
+    for (; pairs > 0 && left_ > 0; --pairs, --left_, x_ += 2 * group_rows, to_ += tile_row_bytes) weigh_pair();
   }
   ATTUNE_INLINE void finish() { advance(left_); }
 
@@ -87,8 +108,8 @@ class SplitWeights {
     return !any(exceeds_reference<0>(group) | exceeds_reference<1>(group));
   }
   ATTUNE_INLINE void add_to(const Group& group) const {
-    store(group.rows.sums, total_[0]);
-    store(group.rows.sums + width, total_[1]);
+    add_total<0>(group);
+    add_total<1>(group);
   }
   // Where references have to move, and to what.
   ATTUNE_INLINE void find_moves(const Call&, const Group& group, const float*, Floats (&top)[group_vecs],
@@ -104,28 +125,63 @@ class SplitWeights {
   ATTUNE_INLINE void begin(const Group& group) {
     top_[v] = load(group.rows.largest + v * width);
     reference_[v] = reference_of(top_[v]);
-    total_[v] = load(group.rows.sums + v * width);
+    total_[v] = Parts == 3 ? Floats{} : load(group.rows.sums + v * width);
   }
-  template <int v>
+  // Both vectors at once, of both keys: each waits for one operation after the other, and together they wait less.
   ATTUNE_INLINE void weigh_pair() {
-    const Floats even_x = load(x_ + v * width), odd_x = load(x_ + group_rows + v * width);
-    top_[v] = larger(odd_x, larger(even_x, top_[v]));
-    const Floats even = exact_weight(even_x, reference_[v], factor_);
-    const Floats odd = exact_weight(odd_x, reference_[v], factor_);
-    total_[v] += even;
-    total_[v] += odd;
-    const Words first = bits_as<Words>(even) + 0x8000u, second = bits_as<Words>(odd) + 0x8000u;
-    store_bytes(to_ + v * tile_bytes, upper_halves(first, second));
-    const Words low_even = bits_as<Words>(even - bits_as<Floats>(first & 0xffff0000u));
-    const Words low_odd = bits_as<Words>(odd - bits_as<Floats>(second & 0xffff0000u));
-    store_bytes(to_ + (2 + v) * tile_bytes, upper_halves(low_even + 0x8000u, low_odd + 0x8000u));
-    stay_here(top_[v], total_[v]);
+    constexpr int n = 2 * group_vecs;
+    Floats weight[n], difference[n];  // even key, odd key; of each first vector, second vector
+    ATTUNE_UNROLL
+    for (int i = 0; i < n; ++i) {
+      const Floats x = load(x_ + i * width);
+      Floats& top = top_[i % group_vecs];
+      top = larger(x, top);
+      difference[i] = x - reference_[i % group_vecs];
+    }
+    if constexpr (Parts == 3) {
+      float32_weights(call_, difference, weight);
+    } else {
+      ATTUNE_UNROLL
+      for (int i = 0; i < n; ++i) weight[i] = exact_weight(difference[i], factor_);
+    }
+    ATTUNE_UNROLL
+    for (int i = 0; i < n; ++i) total_[i % group_vecs] += weight[i];
+    // The last of three parts needs no rounding, and so the others need none either.
+    constexpr uint32_t half = Parts == 3 ? 0 : 0x8000u;
+    ATTUNE_UNROLL
+    for (int part = 0; part < Parts; ++part) {
+      Words bits[n];
+      ATTUNE_UNROLL
+      for (int i = 0; i < n; ++i) {
+        bits[i] = bits_as<Words>(weight[i]) + half;
+        weight[i] -= bits_as<Floats>(bits[i] & 0xffff0000u);
+      }
+      ATTUNE_UNROLL
+      for (int v = 0; v < group_vecs; ++v)
+        store_bytes(to_ + (part * group_vecs + v) * tile_bytes, upper_halves(bits[v], bits[group_vecs + v]));
+    }
+    stay_here(top_[0], total_[0]);
+    stay_here(top_[1], total_[1]);
+  }
+  // Of three parts, a step's weights are summed apart, and what float32 cannot hold of the sums of steps is kept.
+  template <int v>
+  ATTUNE_INLINE void add_total(const Group& group) const {
+    float* const sums = group.rows.sums + v * width;
+    if constexpr (Parts == 3) {
+      const Floats before = load(sums), sum = before + total_[v], added = sum - before;
+      const Floats rest = (before - (sum - added)) + (total_[v] - added);
+      store(group.sums_rest + v * width, load(group.sums_rest + v * width) + rest);
+      store(sums, sum);
+    } else {
+      store(sums, total_[v]);
+    }
   }
   template <int v>
   ATTUNE_INLINE Ints exceeds_reference(const Group& group) const {
     return top_[v] > load(group.rows.largest + v * width) + excess_;
   }
 
+  const Call& call_;
   Floats factor_, excess_, reference_[group_vecs], total_[group_vecs], top_[group_vecs];
   const float* x_;
   char* to_;
@@ -168,18 +224,16 @@ constexpr float zero_distance = 0x1p16f, most_logarithm = 0x1p10f;
 constexpr int distance_fraction = 7;
 inline float distance_factor(const Call& call) { return -whole_distance * call.exp2_high; }
 inline void set_distances(const Call& call, Group& group) {
-  Ints not_begun{}, far{};
+  Ints far{};
   for (int v = 0; v < group_vecs; ++v) {
-    const Floats largest = load(group.rows.largest + v * width), reference = reference_of(largest);
+    const Floats reference = reference_of(load(group.rows.largest + v * width));
     const Floats logarithm = reference * call.exp2_high;
     const Ints is_far = (logarithm > most_logarithm) | (logarithm < -most_logarithm);
-    not_begun |= largest == -float_infinity;
     far |= is_far;
     store(group.origin + v * width, is_far ? reference : Floats{});
     const Floats bound = splat(zero_distance + most_excess * whole_distance + 0.5f);
     store(group.bound + v * width, is_far ? bound : bound + logarithm * whole_distance);
   }
-  group.all_begun = !any(not_begun);
   group.some_far = any(far);
 }
 // A reference near `top` whose bound needs no rounding: that would change all weights of a row, but not what was summed
@@ -282,8 +336,8 @@ class Bf16Weights {
     store_bytes(to_ + v * tile_bytes, pairs);
     rounded_total_[v] = add_pairs_of_bf16(rounded_total_[v], pairs);
     if constexpr (exact_sums) {
-      total_[v] += exact_weight(even_x, reference_[v], exact_factor_);
-      total_[v] += exact_weight(odd_x, reference_[v], exact_factor_);
+      total_[v] += exact_weight(even_x - reference_[v], exact_factor_);
+      total_[v] += exact_weight(odd_x - reference_[v], exact_factor_);
     }
     stay_here(unfit_[v], rounded_total_[v]);
   }
@@ -317,25 +371,36 @@ class Bf16Weights {
   int64_t left_ = step_pairs;
 };
 
-// Rows of bf16 that have no reference yet get one from a step's scores.
-inline void begin_references(const Call& call, Group& group, const float* x) {
+// Rows that have no reference yet get one from a step's scores.
+template <int Parts>
+void begin_references(const Call& call, Group& group, const float* x) {
   if (group.all_begun) return;
   Floats top[group_vecs];
-  find_tops(group, x, top);
+  Ints not_begun{};
+  if constexpr (Parts == 1) {
+    find_tops(group, x, top);
+    for (Floats& reference : top) reference = reference_near(call, reference);
+  } else {
+    for (Floats& reference : top) reference = splat(-float_infinity);
+    raise_largest(x, step_keys, top);
+  }
   for (int v = 0; v < group_vecs; ++v) {
     float* const reference = group.rows.largest + v * width;
-    store(reference, load(reference) == -float_infinity ? reference_near(call, top[v]) : load(reference));
+    const Floats begun = load(reference) == -float_infinity ? top[v] : load(reference);
+    not_begun |= begun == -float_infinity;
+    store(reference, begun);
   }
-  set_distances(call, group);
+  group.all_begun = !any(not_begun);
+  if constexpr (Parts == 1) set_distances(call, group);
 }
 
 // The class of a step's weights, of those that may not fit and of those that do unless a reference has to move.
-template <Dtype dtype, bool exact_sums, bool careful>
+template <Format format, bool exact_sums, bool careful>
 struct WeightsOf {
-  using Type = SplitWeights;
+  using Type = SplitWeights<format.parts>;
 };
 template <bool exact_sums, bool careful>
-struct WeightsOf<Dtype::bf16, exact_sums, careful> {
+struct WeightsOf<bf16_whole, exact_sums, careful> {
   using Type = Bf16Weights<exact_sums, careful>;
 };
 
