@@ -382,22 +382,28 @@ TEST_P(CpuKernels, WithoutTilesHighFloat32IsFloat32) {
 // from -2 to 2, one long float sum has about 0.3 * 2^-24 rms, sums of 64 keys 0.04 * 2^-24, a double sum less than
 // 0.01.
 TEST_P(CpuKernels, Float32SumsStayAccurateOverManyKeys) {
-  constexpr int64_t columns = 256;
-  for (const char* text :
-       {"fwd b1 h1/1 q30 k4000 d8/256 f32", "fwd b1 h1/1 q1 k4000 d8/256 f32", "fwd b4 h16/16 q140 k4000 d8/256 f32"}) {
+  struct Sums {
+    const char* text;
+    double most;  // in 2^-24
+  };
+  // The last one has too many tasks for its keys to be split; tiles that went on summing would have 0.087.
+  for (const auto& [text, most] :
+       {Sums{"fwd b1 h1/1 q30 k4000 d8/256 f32", 0.1}, Sums{"fwd b1 h1/1 q1 k4000 d8/256 f32", 0.1},
+        Sums{"fwd b1 h32/32 q128 k12000 d8/32 f32", 0.05}}) {
     ForwardCall call = filled(text);
+    const int64_t columns = call.desc.dim_v;
     call.q.for_each(
         [&](const auto&, int64_t offset) { std::fill_n(static_cast<float*>(call.q.data()) + offset, 8, 0.0f); });
     ASSERT_EQ(ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
     const Problem problem = problem_from(call.desc);
-    std::vector<double> expected(columns);
+    std::vector<double> expected(static_cast<size_t>(columns));
     cpu::reference_row(problem, call.args(), 0, 0, 0, expected.data(), nullptr, nullptr);
     double squares = 0;
     for (int64_t j = 0; j < columns; ++j) {
       const double error = o_at(call, j) - expected[static_cast<size_t>(j)];
       squares += error * error;
     }
-    EXPECT_LT(std::sqrt(squares / columns), 0.1 * 0x1p-24) << text;
+    EXPECT_LT(std::sqrt(squares / static_cast<double>(columns)), most * 0x1p-24) << text;
   }
 }
 
