@@ -28,7 +28,7 @@ constexpr int64_t tile_sum_keys = 1024;
 struct Group {
   Tile<float> rows;
   char* q = nullptr;
-  uint32_t special_rows = 0;      // not finite
+  uint32_t special_rows = 0;      // whose scores are computed anew (patch_scores)
   float* rounded_sums = nullptr;  // of bf16 weights, beside rows.sums of the weights before rounding
   float* sums_rest = nullptr;     // of weights of three parts: what rows.sums cannot hold
   // Of bf16 weights: how scores become distances from the highest weight (set_distances).

@@ -1,5 +1,5 @@
-// A task in pairs of bf16 from end to end, and what their products cannot do right: numbers that are not finite, and
-// values too small for them.
+// A task in pairs of bf16 from end to end, and what their products cannot do right: numbers that are not finite, values
+// too small and, in three parts, scores of numbers too large for them.
 #pragma once
 
 #include "cpu/level/level.inl.hpp"
@@ -15,7 +15,8 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// An infinite number has no parts: its products are infinity times 0. Such scores of a step are computed anew.
+// An infinite number has no parts: its products are infinity times 0. Such scores of a step are computed anew, and so
+// are those of other numbers that are unfit for them.
 template <Format format>
 void patch_scores(const Call& call, const Block& block, const TileLayout& layout, const Group& group, int64_t from,
                   float* x) {

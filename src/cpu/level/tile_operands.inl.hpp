@@ -49,17 +49,19 @@ constexpr int64_t most_rows_in_place = 3 * group_rows;
 // Keys further apart than this fall on few cache sets and many pages: then a copy is always quicker.
 constexpr int64_t longest_pitch_in_place = 512;
 
+// Up to so many rows, packing the keys in three parts costs more than their products save.
+constexpr int64_t least_rows_in_three_parts = 4 * group_rows;
+
 // Query rows that share a KV head. Not Problem::group(), which levels may not share.
 inline int64_t rows_of_kv_head(const Problem& p) { return p.heads_kv == 0 ? 0 : p.heads_q / p.heads_kv * p.seq_q; }
 
 // Whether a problem is computed in pairs of bf16. A scale beyond 2^90 would leave no room for what distance_factor()
-// multiplies it by. One beyond 2^20 would show what the tile unit flushes to 0 in the scores of three parts. Those take
-// so many products that up to some rows to pack the keys costs more than they save.
+// multiplies it by. One beyond 2^20 would show what the tile unit flushes to 0 in the scores of three parts.
 inline bool in_pairs(const Problem& p) {
   const Format format = format_of(p);
   if (format.parts > 1 && !multiplies_parts) return false;
   const float most_scale = format.parts == 3 ? 0x1p20f : 0x1p90f;
-  const int64_t least_rows = format.parts == 3 ? 4 * group_rows : least_rows_in_pairs;
+  const int64_t least_rows = format.parts == 3 ? least_rows_in_three_parts : least_rows_in_pairs;
   return rows_of_kv_head(p) >= least_rows && p.scale < most_scale && p.scale > -most_scale;
 }
 
@@ -130,10 +132,7 @@ inline Words upper_halves(Words even, Words odd) {
 
 // Row `lane` of the `count` rows of a block from `first` on; NULL if there is none, or nothing of it counts.
 inline const char* q_row(const Call& call, const Block& block, int first, int lane, int count) {
-  if (lane >= count || call.q_factor == 0) return nullptr;
-  const Problem& p = *call.problem;
-  const StackedRow at = stacked_row(call, block, first + lane);
-  return at.row < block.seq_q ? element(call.args->q, p.dtype, q_offset(p, p.q, block, at)) : nullptr;
+  return lane < count ? q_row(call, block, first + lane) : nullptr;
 }
 
 // put(j, row j of the transpose) of 16 x 16 words.

@@ -117,8 +117,8 @@ template <int R>
   Words pairs[step_vectors<R> / 2];
   ATTUNE_UNROLL
   for (int j = 0; j < step_vectors<R> / 2; ++j) {
-    const Floats even = exact_weight(load(x + 2 * j * width) - reference, factor);
-    const Floats odd = exact_weight(load(x + (2 * j + 1) * width) - reference, factor);
+    const Floats even = unrounded_weight(load(x + 2 * j * width) - reference, factor);
+    const Floats odd = unrounded_weight(load(x + (2 * j + 1) * width) - reference, factor);
     even_total += even;
     odd_total += odd;
     const Words rounded_odd = (bits_as<Words>(odd) + 0x8000u) & 0xffff0000u;

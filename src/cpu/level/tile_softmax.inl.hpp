@@ -8,7 +8,7 @@ namespace {
 
 // 2^(difference * factor) with a relative error of 3e-6; exactly 0 below 2^-126, where the instructions take a
 // hundred times as long. NaN stays NaN. The polynomial is minimax over [0, 1], relative.
-inline Floats exact_weight(Floats difference, Floats factor) {
+inline Floats unrounded_weight(Floats difference, Floats factor) {
   const Floats t = difference * factor;
   const Floats rest = _mm512_maskz_reduce_ps(0xffff, t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // t - whole
   Floats q = splat(1.3426684774e-02f);
@@ -67,7 +67,7 @@ void move_references(const Call& call, const TileLayout& layout, const Group& gr
     if constexpr (Parts == 3)
       float32_weights(call, {before - top[v]}, weight);
     else
-      weight[0] = exact_weight(before - top[v], splat(call.exp2_high));
+      weight[0] = unrounded_weight(before - top[v], splat(call.exp2_high));
     factor[v] = moves[v] ? weight[0] : splat(1.0f);
     store(reference, moves[v] ? top[v] : before);
   }
@@ -142,7 +142,7 @@ class SplitWeights {
       float32_weights(call_, difference, weight);
     } else {
       ATTUNE_UNROLL
-      for (int i = 0; i < n; ++i) weight[i] = exact_weight(difference[i], factor_);
+      for (int i = 0; i < n; ++i) weight[i] = unrounded_weight(difference[i], factor_);
     }
     ATTUNE_UNROLL
     for (int i = 0; i < n; ++i) total_[i % group_vecs] += weight[i];
@@ -336,8 +336,8 @@ class Bf16Weights {
     store_bytes(to_ + v * tile_bytes, pairs);
     rounded_total_[v] = add_pairs_of_bf16(rounded_total_[v], pairs);
     if constexpr (exact_sums) {
-      total_[v] += exact_weight(even_x - reference_[v], exact_factor_);
-      total_[v] += exact_weight(odd_x - reference_[v], exact_factor_);
+      total_[v] += unrounded_weight(even_x - reference_[v], exact_factor_);
+      total_[v] += unrounded_weight(odd_x - reference_[v], exact_factor_);
     }
     stay_here(unfit_[v], rounded_total_[v]);
   }
