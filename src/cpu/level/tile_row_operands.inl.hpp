@@ -7,37 +7,38 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// The tiles, by what they hold.
-enum RowTile { out_low, out_high, weights_tile, first_operand, second_operand, queries, scores_low, scores_high };
-// Tiles with R rows or R columns are quicker to load and to store than full ones.
+// The tiles of the two products, by what they hold. Those with R rows or R columns are quicker to load and to store
+// than full ones.
+enum ScoreTile { scores_low, scores_high, queries, low_keys, high_keys };
+enum ValueTile { out_even, out_odd, low_even, low_odd, high_even, high_odd, low_values, high_values };
 template <int R>
-constexpr TileConfig row_tiles = [] {
+constexpr TileConfig score_tiles = [] {
   TileConfig config;
-  for (const int t : {out_low, out_high, weights_tile}) config.rows[t] = R;
-  for (const int t : {queries, scores_low, scores_high}) config.bytes_per_row[t] = R * sizeof(float);
+  for (const int t : {scores_low, scores_high, queries}) config.bytes_per_row[t] = R * sizeof(float);
+  return config;
+}();
+template <int R>
+constexpr TileConfig value_tiles = [] {
+  TileConfig config;
+  for (const int t : {out_even, out_odd, low_even, low_odd, high_even, high_odd}) config.rows[t] = R;
   return config;
 }();
 
-// Keys in a vector of scores.
-template <int R>
-constexpr int vector_keys = width / R;
-// Pairs of keys of the second product, 16 a step, come out of the transposition of weights in this order: pair (j, c)
-// has the keys 2 * vector_keys * j + c and vector_keys later.
-template <int R>
-constexpr int64_t place_of_pair(int64_t j, int64_t c) {
-  return j / 4 * 4 * vector_keys<R> + c * 4 + j % 4;
-}
+// Keys whose scores are computed, of all heads of a task, before their values are added. To change the shapes of tiles in
+// between takes hundreds of cycles, so that spans of fewer heads are longer.
+inline int64_t keys_of_span(int64_t heads) { return key_alignment * larger_of(4 / heads, 1); }
 
-// Of a step of keys.
+// Weights of a step of keys: four tiles, in the order of ValueTile.
 template <int R>
-constexpr int64_t weights_bytes = R * tile_row_bytes;
+constexpr int64_t weights_tile_bytes = R * tile_row_bytes;
+template <int R>
+constexpr int64_t weights_bytes = 4 * weights_tile_bytes<R>;
 
 // The state of one KV head.
 struct TileRowHead {
   char* q = nullptr;          // steps of 32 channels x 16 pairs x R rows
-  float* x = nullptr;         // key_alignment x R
-  char* weights = nullptr;    // steps of keys x R rows x 16 pairs
-  float* out = nullptr;       // strips of 32 columns x 2 tiles x R rows x 16
+  float* x = nullptr;         // of a span: keys x R
+  float* out = nullptr;       // strips of 32 columns x (even ones, odd ones) x R rows x 16
   float* next_out = nullptr;  // the same after the chunk at work; then they change places
   // Lanes as in a vector of scores. A row's largest score is the same in all of its lanes; sums are to be added.
   Floats largest, total, rounded_total;
@@ -49,8 +50,9 @@ struct TileRowScratch {
   int64_t qk_steps = 0, v_strips = 0, dim_v = 0;
   float* bias = nullptr;   // key_alignment x R
   char* copied = nullptr;  // a step of K or V that cannot be read in place
-  char* values[2] = {};    // two strips of V: 2 tiles each
-  float* again = nullptr;  // a strip of sums: 2 tiles x R rows x 16
+  char* weights[2] = {};   // of two steps of keys
+  char* values = nullptr;  // a strip of V without its special values
+  float* again = nullptr;  // a strip of sums
   float* out_row = nullptr;
 
   TileRowScratch(const Problem& p, int count, Arena& arena) {
@@ -58,15 +60,15 @@ struct TileRowScratch {
     v_strips = round_up(p.dim_v, 2 * tile_side) / (2 * tile_side);
     dim_v = p.dim_v;
     const int64_t columns = v_strips * 2 * tile_side;
-    for (char*& strip : values) strip = arena.take<char>(2 * tile_bytes);
+    for (char*& step : weights) step = arena.take<char>(weights_bytes<R>);
+    values = arena.take<char>(2 * tile_bytes);
     again = arena.take<float>(2 * tile_side * R);
     copied = arena.take<char>(step_keys * larger_of(qk_steps, v_strips) * tile_row_bytes);
     if ((p.features & ATTUNE_BIAS) != 0) bias = arena.take<float>(key_alignment * R);
     out_row = arena.take<float>(columns);
     for (TileRowHead* head = heads; head < heads + count; ++head) {
       head->q = arena.take<char>(qk_steps * R * tile_row_bytes);
-      head->x = arena.take<float>(key_alignment * R);
-      head->weights = arena.take<char>(key_alignment / step_keys * weights_bytes<R>);
+      head->x = arena.take<float>(keys_of_span(count) * R);
       head->out = arena.take<float>(columns * R);
       head->next_out = arena.take<float>(columns * R);
     }

@@ -2,7 +2,7 @@
 // small.
 #pragma once
 
-#include "cpu/level/tile_row_operands.inl.hpp"
+#include "cpu/level/tile_row_softmax.inl.hpp"
 
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
@@ -16,70 +16,53 @@ template <int R>
   tiles.zero<scores_high>();
   for (int64_t step = 0; step < qk_steps; ++step) {
     tiles.load<queries>(q + step * R * tile_row_bytes, pitch);
-    tiles.load<first_operand>(k.at + step * tile_row_bytes, k.pitch);
-    tiles.multiply_add<scores_low, first_operand, queries>();
+    tiles.load<low_keys>(k.at + step * tile_row_bytes, k.pitch);
+    tiles.multiply_add<scores_low, low_keys, queries>();
     ahead.fetch();
-    tiles.load<second_operand>(k.at + step * tile_row_bytes + tile_side * k.pitch, k.pitch);
-    tiles.multiply_add<scores_high, second_operand, queries>();
+    tiles.load<high_keys>(k.at + step * tile_row_bytes + tile_side * k.pitch, k.pitch);
+    tiles.multiply_add<scores_high, high_keys, queries>();
     ahead.fetch();
   }
   tiles.store<scores_low>(x, pitch);
   tiles.store<scores_high>(x + tile_side * R, pitch);
 }
 
-// A strip of 32 columns of a step of values, two keys interleaved: pairs of 16 columns make a row of one tile, those of
-// the others one of the next. Of each 8 columns the first four are in the first tile. Each key is what `use` makes of
-// it; `go_on` is called fetches_per_strip times.
-template <int R, typename Use, typename GoOn>
-ATTUNE_INLINE void interleave_strip(StepRows v, const Use& use, const GoOn& go_on, char* to) {
-  constexpr int n = vector_keys<R>;
-  ATTUNE_UNROLL
-  for (int64_t j = 0; j < R; ++j, v.at += 2 * n * v.pitch) {
-    if (j % (R / fetches_per_strip) == 0) go_on();
-    ATTUNE_UNROLL
-    for (int64_t c = 0; c < n; ++c) {
-      const __m512i a = use(load_bytes<__m512i>(v.at + c * v.pitch));
-      const __m512i b = use(load_bytes<__m512i>(v.at + (c + n) * v.pitch));
-      char* const at = to + place_of_pair<R>(j, c) * tile_row_bytes;
-      store_bytes(at, _mm512_unpacklo_epi16(a, b));
-      store_bytes(at + tile_bytes, _mm512_unpackhi_epi16(a, b));
-    }
-  }
-}
-
-// A strip of a step of the second product, to be done once another one was interleaved: what was just stored is not yet
-// where tiles are loaded from.
-struct ValueStrip {
-  const char* weights = nullptr;  // of a step, or NULL: those of the strip before
-  const float* from = nullptr;    // sums so far; NULL: nothing to be done
-  float* to = nullptr;
-  const char* values = nullptr;
-};
-
 template <int R>
-void multiply_strip(Tiles& tiles, const ValueStrip& strip) {
-  if (strip.from == nullptr) return;
-  if (strip.weights != nullptr) tiles.load<weights_tile>(strip.weights, tile_row_bytes);
-  tiles.load<out_low>(strip.from, tile_row_bytes);
-  tiles.load<first_operand>(strip.values, tile_row_bytes);
-  tiles.multiply_add<out_low, weights_tile, first_operand>();
-  tiles.load<out_high>(strip.from + R * tile_side, tile_row_bytes);
-  tiles.load<second_operand>(strip.values + tile_bytes, tile_row_bytes);
-  tiles.multiply_add<out_high, weights_tile, second_operand>();
-  tiles.store<out_low>(strip.to, tile_row_bytes);
-  tiles.store<out_high>(strip.to + R * tile_side, tile_row_bytes);
+ATTUNE_INLINE void load_weights(Tiles& tiles, const char* weights) {
+  tiles.load<low_even>(weights, tile_row_bytes);
+  tiles.load<low_odd>(weights + weights_tile_bytes<R>, tile_row_bytes);
+  tiles.load<high_even>(weights + 2 * weights_tile_bytes<R>, tile_row_bytes);
+  tiles.load<high_odd>(weights + 3 * weights_tile_bytes<R>, tile_row_bytes);
 }
 
-// O += P V for a step of keys; the last strip stays pending.
+// Adds the products of the weights that were loaded and a strip of 32 columns of values to sums; `go_on` is called
+// fetches_per_strip times.
+template <int R, typename GoOn>
+ATTUNE_INLINE void multiply_strip(Tiles& tiles, StepRows v, const float* from, float* to, const GoOn& go_on) {
+  go_on();
+  tiles.load<out_even>(from, tile_row_bytes);
+  tiles.load<low_values>(v.at, v.pitch);
+  tiles.multiply_add<out_even, low_even, low_values>();
+  go_on();
+  tiles.load<out_odd>(from + R * tile_side, tile_row_bytes);
+  tiles.multiply_add<out_odd, low_odd, low_values>();
+  go_on();
+  tiles.load<high_values>(v.at + tile_side * v.pitch, v.pitch);
+  tiles.multiply_add<out_even, high_even, high_values>();
+  tiles.store<out_even>(to, tile_row_bytes);
+  go_on();
+  tiles.multiply_add<out_odd, high_odd, high_values>();
+  tiles.store<out_odd>(to + R * tile_side, tile_row_bytes);
+}
+
+// O += P V for a step of keys.
 template <int R>
 [[gnu::noinline]] void tile_row_values(Tiles& tiles, const TileRowScratch<R>& scratch, StepRows v, const char* weights,
-                                       const float* from, float* to, LinesAhead& ahead, ValueStrip& pending) {
+                                       const float* from, float* to, LinesAhead& ahead) {
+  load_weights<R>(tiles, weights);
   for (int64_t strip = 0; strip < scratch.v_strips; ++strip, v.at += tile_row_bytes) {
-    char* const values = pending.values == scratch.values[0] ? scratch.values[1] : scratch.values[0];
-    interleave_strip<R>(v, [](__m512i key) { return key; }, [&] { ahead.fetch(); }, values);
-    multiply_strip<R>(tiles, pending);
     const int64_t out = strip * 2 * tile_side * R;
-    pending = {strip == 0 ? weights : nullptr, from + out, to + out, values};
+    multiply_strip<R>(tiles, v, from + out, to + out, [&] { ahead.fetch(); });
   }
 }
 
@@ -93,21 +76,17 @@ inline Ints may_be_wrong(Floats sums) {
 // Adds weight times value for the special values of 32 columns of a key, where the weight is not 0.
 template <int R>
 void add_special(Words values, const char* weights, int64_t key, float* sums) {
-  constexpr int n = vector_keys<R>;
-  const int64_t pair = place_of_pair<R>(key / (2 * n), key % n), second = key / n % 2;
-  // Beside a 0, in the lower half of a word, each is a float.
-  const __m512i halves[2] = {_mm512_unpacklo_epi16(__m512i{}, bits_as<__m512i>(values)),
-                             _mm512_unpackhi_epi16(__m512i{}, bits_as<__m512i>(values))};
-  for (int half = 0; half < 2; ++half) {
-    const auto all = bits_as<Floats>(halves[half]);
+  const char* const of_key = weights + key / tile_side * 2 * weights_tile_bytes<R> + key % tile_side * 4;
+  for (int odd = 0; odd < 2; ++odd) {
+    const auto all = bits_as<Floats>(odd != 0 ? values & 0xffff0000u : values << 16);
     if (!any(is_special<bf16_whole>(all))) continue;
     const Floats special = is_special<bf16_whole>(all) ? all : Floats{};
     for (int64_t r = 0; r < R; ++r) {
       uint32_t word;
-      __builtin_memcpy(&word, weights + r * tile_row_bytes + pair * 4, sizeof word);
-      const auto weight = bits_as<float>(second == 0 ? word << 16 : word & 0xffff0000u);
+      __builtin_memcpy(&word, of_key + r * tile_row_bytes, sizeof word);
+      const auto weight = bits_as<float>(word << 16);
       if (weight == 0) continue;
-      float* const to = sums + (half * R + r) * tile_side;
+      float* const to = sums + (odd * R + r) * tile_side;
       store(to, load(to) + weight * special);
     }
   }
@@ -116,31 +95,36 @@ void add_special(Words values, const char* weights, int64_t key, float* sums) {
 // A strip of the sums of a chunk once more, where they may be wrong because of special values: those are 0 to the tile
 // unit now, and added in vectors. All other sums stay as they are, so that none depends on its neighbours.
 template <int R, typename RowsOfStep>
-[[gnu::noinline]] void sum_strip_again(Tiles& tiles, const TileRowScratch<R>& scratch, const TileRowHead& head,
-                                       int64_t strip, int64_t steps, const RowsOfStep& rows_of_step) {
-  const auto strip_of_step = [&](int64_t step) {
-    const StepRows v = rows_of_step(step);
-    return StepRows{v.at + strip * tile_row_bytes, v.pitch};
-  };
-  const auto load_key = [](const StepRows& v, int64_t key) { return load_bytes<Words>(v.at + key * v.pitch); };
-  const auto has_special = [&](const StepRows& v) {
-    __mmask32 special = 0;
-    for (int64_t key = 0; key < step_keys; ++key) special |= special_pairs(load_key(v, key));
-    return special != 0;
+[[gnu::noinline]] void sum_strip_again(Tiles& tiles, const Call& call, const TileRowScratch<R>& scratch,
+                                       const TileRowHead& head, const float* x, int64_t strip, int64_t steps,
+                                       const RowsOfStep& rows_of_step) {
+  const auto load_key = [&](const StepRows& v, int64_t key) {
+    return load_bytes<Words>(v.at + strip * tile_row_bytes + key * v.pitch);
   };
   bool needed = false;
-  for (int64_t step = 0; step < steps && !needed; ++step) needed = has_special(strip_of_step(step));
+  for (int64_t step = 0; step < steps && !needed; ++step) {
+    const StepRows v = rows_of_step(step);
+    for (int64_t key = 0; key < step_keys; ++key) needed |= special_pairs(load_key(v, key)) != 0;
+  }
   if (!needed) return;
 
   const float* const before = head.out + strip * 2 * R * tile_side;
   float* const after = head.next_out + strip * 2 * R * tile_side;
+  for (int64_t i = 0; i < 2 * R * tile_side; i += width) store(scratch.again + i, load(before + i));
+  const auto weigh_again = [&](int64_t step) {
+    TileRowHead copy = head;  // its sums have these weights already
+    weigh_step<R>(call, copy, x + step * step_keys * R, scratch.weights[0]);
+  };
   for (int64_t step = 0; step < steps; ++step) {
-    const auto without_special = [](__m512i key) {
-      return _mm512_maskz_mov_epi16(~special_pairs(bits_as<Words>(key)), key);
-    };
-    interleave_strip<R>(strip_of_step(step), without_special, [] {}, scratch.values[0]);
-    const char* const weights = head.weights + step * weights_bytes<R>;
-    multiply_strip<R>(tiles, {weights, step == 0 ? before : scratch.again, scratch.again, scratch.values[0]});
+    weigh_again(step);
+    load_weights<R>(tiles, scratch.weights[0]);
+    const StepRows v = rows_of_step(step);
+    for (int64_t key = 0; key < step_keys; ++key) {
+      const Words values = load_key(v, key);
+      store_bytes(scratch.values + key * tile_row_bytes,
+                  _mm512_maskz_mov_epi16(~special_pairs(values), bits_as<__m512i>(values)));
+    }
+    multiply_strip<R>(tiles, {scratch.values, tile_row_bytes}, scratch.again, scratch.again, [] {});
   }
   for (int64_t i = 0; i < 2 * R * tile_side; i += width) {  // sums below 2^-126 were 0 to the tile unit, too
     const Floats sums = load(before + i);
@@ -148,9 +132,10 @@ template <int R, typename RowsOfStep>
     store(scratch.again + i, load(scratch.again + i) + (flushed ? sums : Floats{}));
   }
   for (int64_t step = 0; step < steps; ++step) {
-    const StepRows v = strip_of_step(step);
+    weigh_again(step);
+    const StepRows v = rows_of_step(step);
     for (int64_t key = 0; key < step_keys; ++key)
-      add_special<R>(load_key(v, key), head.weights + step * weights_bytes<R>, key, scratch.again);
+      add_special<R>(load_key(v, key), scratch.weights[0], key, scratch.again);
   }
   for (int64_t i = 0; i < 2 * R * tile_side; i += width) {
     const Floats sums = load(after + i);
@@ -158,23 +143,23 @@ template <int R, typename RowsOfStep>
   }
 }
 
-// Ends a chunk of `steps` steps of a head: its sums are right, and what the next one starts from.
+// Ends a chunk of a head, which has the scores x of `steps` steps: its sums are right, and what the next one starts from.
 template <int R, typename RowsOfStep>
-void end_chunk(Tiles& tiles, const TileRowScratch<R>& scratch, TileRowHead& head, int64_t steps,
-               const RowsOfStep& rows_of_step) {
-  const Ints column{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};  // of a strip's first tile
+void end_chunk(Tiles& tiles, const Call& call, const TileRowScratch<R>& scratch, TileRowHead& head, const float* x,
+               int64_t steps, const RowsOfStep& rows_of_step) {
+  const Ints even_column{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
   for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
     const float* const sums = head.next_out + strip * 2 * R * tile_side;
-    Ints first{}, second{};
+    Ints even{}, odd{};
     ATTUNE_UNROLL
     for (int64_t r = 0; r < R; ++r) {
-      first |= may_be_wrong(load(sums + r * tile_side));
-      second |= may_be_wrong(load(sums + (R + r) * tile_side));
+      even |= may_be_wrong(load(sums + r * tile_side));
+      odd |= may_be_wrong(load(sums + (R + r) * tile_side));
     }
     // Columns past the last one are 0.
     const auto columns = static_cast<int32_t>(scratch.dim_v - strip * 2 * tile_side);
-    if (any((first & (column < columns)) | (second & (column + 4 < columns)))) [[unlikely]]
-      sum_strip_again(tiles, scratch, head, strip, steps, rows_of_step);
+    if (any((even & (even_column < columns)) | (odd & (even_column + 1 < columns)))) [[unlikely]]
+      sum_strip_again(tiles, call, scratch, head, x, strip, steps, rows_of_step);
   }
   float* const sums = head.next_out;
   head.next_out = head.out;

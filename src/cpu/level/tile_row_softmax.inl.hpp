@@ -7,10 +7,6 @@
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
-// Vectors of scores in a step of keys.
-template <int R>
-constexpr int step_vectors = step_keys / vector_keys<R>;
-
 // Softcap, bias, mask and ranges of the keys [from, to), a whole number of steps.
 template <int R>
 [[gnu::noinline]] void shape_tile_rows(const Call& call, const Block& block, int64_t from, int64_t to, float* x,
@@ -65,17 +61,22 @@ template <int R>
   }
 }
 
-// Pairs of weights, one word each, to rows of 16 pairs in the order of place_of_pair.
-inline void transpose_weights(Words (&u)[4], char* to) {
+// R vectors of R rows of 16 / R keys each, to rows of 16 keys.
+template <typename StoreRow>
+void transpose_keys(const Words (&u)[4], const StoreRow& store_row) {
   const Words a = low_words(u[0], u[1]), b = high_words(u[0], u[1]);
   const Words c = low_words(u[2], u[3]), d = high_words(u[2], u[3]);
-  store_bytes(to, low_pairs(a, c));
-  store_bytes(to + tile_row_bytes, high_pairs(a, c));
-  store_bytes(to + 2 * tile_row_bytes, low_pairs(b, d));
-  store_bytes(to + 3 * tile_row_bytes, high_pairs(b, d));
+  const auto in_order = [](Words v) {
+    return __builtin_shufflevector(v, v, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  };
+  store_row(0, in_order(low_pairs(a, c)));
+  store_row(1, in_order(high_pairs(a, c)));
+  store_row(2, in_order(low_pairs(b, d)));
+  store_row(3, in_order(high_pairs(b, d)));
 }
-inline void transpose_weights(Words (&u)[8], char* to) {
-  Words quads[2][4];
+template <typename StoreRow>
+void transpose_keys(const Words (&u)[8], const StoreRow& store_row) {
+  Words quads[2][4];  // rows i and i + 4 of even keys, then of odd ones
   ATTUNE_UNROLL
   for (int half = 0; half < 2; ++half) {
     const Words* const of = u + half * 4;
@@ -87,48 +88,54 @@ inline void transpose_weights(Words (&u)[8], char* to) {
     quads[half][3] = high_pairs(b, d);
   }
   ATTUNE_UNROLL
-  for (int r = 0; r < 4; ++r) {
-    store_bytes(to + r * tile_row_bytes, even_quads(quads[0][r], quads[1][r]));
-    store_bytes(to + (r + 4) * tile_row_bytes, odd_quads(quads[0][r], quads[1][r]));
+  for (int i = 0; i < 4; ++i) {
+    const Words a = quads[0][i], b = quads[1][i];
+    store_row(i, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27));
+    store_row(i + 4, __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15, 20, 28, 21, 29, 22, 30, 23, 31));
   }
 }
-inline void transpose_weights(Words (&u)[16], char* to) { transpose(u, to); }
+template <typename StoreRow>
+void transpose_keys(Words (&u)[16], const StoreRow& store_row) {
+  transpose_to(u, store_row);
+}
 
-// Looks for larger scores in the x of `steps` steps of keys, all of which will have weights relative to them.
+// Looks for larger scores in `count` x, all of which will have weights relative to them.
 template <int R>
 [[gnu::noinline]] void raise_largest(const Call& call, const TileRowScratch<R>& scratch, TileRowHead& head,
-                                     int64_t steps) {
+                                     const float* x, int64_t count) {
   constexpr int chains = 4;
-  static_assert(step_vectors<R> % chains == 0);
+  static_assert(step_keys * R % (chains * width) == 0);
   Floats tops[chains] = {head.largest, head.largest, head.largest, head.largest};
-  for (const float* x = head.x; x < head.x + steps * step_keys * R; x += chains * width) {
+  for (int64_t i = 0; i < count; i += chains * width) {
     ATTUNE_UNROLL
-    for (int chain = 0; chain < chains; ++chain) tops[chain] = larger(load(x + chain * width), tops[chain]);
+    for (int chain = 0; chain < chains; ++chain) tops[chain] = larger(load(x + i + chain * width), tops[chain]);
   }
   const Floats top = largest_of_rows<R>(larger(larger(tops[0], tops[1]), larger(tops[2], tops[3])));
   if (any(top > head.largest)) rescale_tile_rows(call, scratch, head, top);
 }
 
-// The weights of a step of keys. O is the mean by the weights rounded to bf16, the LSE is that of the weights before.
+// The weights of a step of keys, for the second product. O is the mean by the weights rounded to bf16, the LSE is that
+// of the weights before.
 template <int R>
 [[gnu::noinline]] void weigh_step(const Call& call, TileRowHead& head, const float* x, char* weights) {
   const Floats reference = reference_of(head.largest), factor = splat(call.exp2_high);
-  Floats even_total{}, odd_total{}, even_rounded{}, odd_rounded{};
-  Words pairs[step_vectors<R> / 2];
-  ATTUNE_UNROLL
-  for (int j = 0; j < step_vectors<R> / 2; ++j) {
-    const Floats even = unrounded_weight(load(x + 2 * j * width) - reference, factor);
-    const Floats odd = unrounded_weight(load(x + (2 * j + 1) * width) - reference, factor);
-    even_total += even;
-    odd_total += odd;
-    const Words rounded_odd = (bits_as<Words>(odd) + 0x8000u) & 0xffff0000u;
-    pairs[j] = (bits_as<Words>(even) + 0x8000u) >> 16 | rounded_odd;
-    even_rounded += bits_as<Floats>(pairs[j] << 16);
-    odd_rounded += bits_as<Floats>(rounded_odd);
+  Floats total[2] = {}, rounded_total[2] = {};
+  for (int half = 0; half < 2; ++half, x += tile_side * R, weights += 2 * weights_tile_bytes<R>) {
+    Words rounded[R];
+    ATTUNE_UNROLL
+    for (int j = 0; j < R; ++j) {
+      const Floats weight = unrounded_weight(load(x + j * width) - reference, factor);
+      rounded[j] = (bits_as<Words>(weight) + 0x8000u) & 0xffff0000u;
+      total[j % 2] += weight;
+      rounded_total[j % 2] += bits_as<Floats>(rounded[j]);
+    }
+    transpose_keys(rounded, [&](int r, Words row) {
+      store_bytes(weights + r * tile_row_bytes, row >> 16);
+      store_bytes(weights + weights_tile_bytes<R> + r * tile_row_bytes, row);
+    });
   }
-  transpose_weights(pairs, weights);
-  head.total += even_total + odd_total;
-  head.rounded_total += even_rounded + odd_rounded;
+  head.total += total[0] + total[1];
+  head.rounded_total += rounded_total[0] + rounded_total[1];
 }
 
 }  // namespace

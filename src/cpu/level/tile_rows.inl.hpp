@@ -29,9 +29,10 @@ void end_tile_head(const Call& call, const Block& block, const TileRowScratch<R>
   for (int r = 0; r < block.count; ++r) {
     for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
       const float* const out = head.out + (strip * 2 * R + r) * tile_side;
-      const Floats a = load(out), b = load(out + R * tile_side);
-      const Floats first = __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-      const Floats second = __builtin_shufflevector(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+      const Floats even = load(out), odd = load(out + R * tile_side);
+      const Floats first = __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      const Floats second =
+          __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
       store(scratch.out_row + strip * 2 * width, first);
       store(scratch.out_row + (strip * 2 + 1) * width, second);
     }
@@ -54,98 +55,137 @@ inline KeyRange keys_seen_by_all(const Block& block) {
   return seen;
 }
 
+// A task: rows of some KV heads. A span of keys at a time, first scores and then values; a chunk of a span at a time,
+// references move.
 template <int R>
-void forward_tile_rows_as(const Call& call, const Block& block, void* memory) {
-  const Problem& p = *call.problem;
-  Arena arena(memory);
-  TileRowScratch<R> scratch(p, block.heads, arena);
-  for (int h = 0; h < block.heads; ++h) begin_tile_head(call, block_of_head(block, h), scratch, scratch.heads[h]);
-  const KeyRange seen = keys_seen(block);
-  const int64_t begin = seen.begin, end = round_up(seen.end, step_keys);
-  const KeyRange seen_by_all = keys_seen_by_all(block);
-  const bool plain = (p.features & (ATTUNE_BIAS | ATTUNE_MASK)) == 0 && !(call.cap > 0);
+class TileRowTask {
+ public:
+  TileRowTask(const Call& call, const Block& block, Arena arena)
+      : call_(call), block_(block), p_(*call.problem), scratch_(p_, block.heads, arena) {
+    const KeyRange seen = keys_seen(block);
+    begin_ = seen.begin / step_keys * step_keys;
+    end_ = round_up(seen.end, step_keys);
+    seen_by_all_ = keys_seen_by_all(block);
+    plain_ = (p_.features & (ATTUNE_BIAS | ATTUNE_MASK)) == 0 && !(call.cap > 0);
+    steps_ahead_ = (least_rows_ahead + block.heads * step_keys - 1) / (block.heads * step_keys);
+  }
 
-  const int64_t k_pitch = p.k.row * 2, v_pitch = p.v.row * 2, k_head = p.k.head * 2, v_head = p.v.head * 2;
-  const auto k_at = [&](int64_t key) { return element(call.args->k, p.dtype, key_offset(p, p.k, block, key)); };
-  const auto v_at = [&](int64_t key) { return element(call.args->v, p.dtype, key_offset(p, p.v, block, key)); };
-  const auto keys_at = [&](int64_t key) { return smaller_of(step_keys, block.seq_k - key); };
-  const auto steps_of = [](int64_t rows) { return (rows + step_keys - 1) / step_keys; };
-  const int64_t steps_ahead = steps_of((least_rows_ahead + block.heads - 1) / block.heads);
-  const int64_t k_calls = block.heads * scratch.qk_steps * fetches_per_qk_step;
-  const int64_t v_calls = block.heads * scratch.v_strips * fetches_per_strip;
-  const auto k_ahead = [&](int64_t key, int64_t calls) {
-    if (key >= end) return LinesAhead();
-    return LinesAhead(k_at(key), k_pitch, k_head, p.dim_qk * 2, keys_at(key), block.heads, calls);
-  };
-  const auto v_ahead = [&](int64_t key, int64_t calls) {
-    return LinesAhead(v_at(key), v_pitch, v_head, p.dim_v * 2, keys_at(key), block.heads, calls);
-  };
-  {
-    Tiles tiles(row_tiles<R>);
-    ValueStrip pending;
-    for (int64_t from = begin / step_keys * step_keys; from < end;) {
-      const int64_t next = smaller_of(end, (from / key_alignment + 1) * key_alignment);
-      // What is to be fetched after `done` steps of this chunk, of which those of K come before those of V.
-      const int64_t steps = (next - from) / step_keys;
-      const auto ahead_of = [&](int64_t done, int64_t calls) {
-        const int64_t key = from + (done + steps_ahead) * step_keys, chunk = next - from;
-        if (key < next) return k_ahead(key, calls);
-        return key < next + chunk ? v_ahead(key - chunk, calls) : k_ahead(key - chunk, calls);
-      };
-      for (int64_t key = from; key < next; key += step_keys) {
-        LinesAhead ahead = ahead_of((key - from) / step_keys, k_calls);
-        const char* k = k_at(key);
-        for (int h = 0; h < block.heads; ++h, k += k_head)
-          tile_row_scores<R>(tiles, step_rows(k, k_pitch, keys_at(key), p.dim_qk, scratch.copied), scratch.heads[h].q,
-                             scratch.qk_steps, ahead, scratch.heads[h].x + (key - from) * R);
+  void compute() {
+    for (int h = 0; h < block_.heads; ++h)
+      begin_tile_head(call_, block_of_head(block_, h), scratch_, scratch_.heads[h]);
+    const auto after = [&](int64_t key, int64_t multiple) { return smaller_of(end_, (key / multiple + 1) * multiple); };
+    Tiles tiles;
+    for (int64_t from = begin_; from < end_; from = span_.end) {
+      span_ = {from, after(from, keys_of_span(block_.heads))};
+      compute_scores(tiles);
+      tiles.configure(value_tiles<R>);
+      for (int64_t key = from; key < span_.end; key = chunk_.end) {
+        chunk_ = {key, after(key, key_alignment)};
+        add_values(tiles);
       }
-      for (int64_t key = from; key < next; key += step_keys) {
-        LinesAhead ahead = ahead_of(steps + (key - from) / step_keys, v_calls);
-        const char* v = v_at(key);
-        for (int h = 0; h < block.heads; ++h, v += v_head) {
-          TileRowHead& head = scratch.heads[h];
-          if (key == from) {
-            if (!plain || from < seen_by_all.begin || next > seen_by_all.end)
-              shape_tile_rows<R>(call, block_of_head(block, h), from, next, head.x, scratch.bias);
-            raise_largest(call, scratch, head, steps);
-          }
-          char* const weights = head.weights + (key - from) / step_keys * weights_bytes<R>;
-          weigh_step<R>(call, head, head.x + (key - from) * R, weights);
-          const StepRows rows = step_rows(v, v_pitch, keys_at(key), p.dim_v, scratch.copied);
-          tile_row_values<R>(tiles, scratch, rows, weights, key == from ? head.out : head.next_out, head.next_out,
-                             ahead, pending);
-        }
-      }
-      multiply_strip<R>(tiles, pending);
-      pending.from = nullptr;
-      for (int h = 0; h < block.heads; ++h)
-        end_chunk(tiles, scratch, scratch.heads[h], steps, [&](int64_t step) {
-          const int64_t key = from + step * step_keys;
-          return step_rows(v_at(key) + h * v_head, v_pitch, keys_at(key), p.dim_v, scratch.copied);
-        });
-      from = next;
+    }
+    for (int h = 0; h < block_.heads; ++h) {
+      Block of = block_of_head(block_, h);
+      if (of.partial != nullptr) of.partial += h * block_.partial_head;
+      end_tile_head(call_, of, scratch_, scratch_.heads[h]);
     }
   }
-  for (int h = 0; h < block.heads; ++h) {
-    Block of = block_of_head(block, h);
-    if (of.partial != nullptr) of.partial += h * block.partial_head;
-    end_tile_head(call, of, scratch, scratch.heads[h]);
+
+ private:
+  void compute_scores(Tiles& tiles) {
+    tiles.configure(score_tiles<R>);
+    for (int64_t key = span_.begin; key < span_.end; key += step_keys) {
+      LinesAhead ahead = lines_ahead(key, block_.heads * scratch_.qk_steps * fetches_per_qk_step);
+      for (int h = 0; h < block_.heads; ++h)
+        tile_row_scores<R>(tiles, k_rows(key, h), scratch_.heads[h].q, scratch_.qk_steps, ahead, x_of(h, key));
+    }
   }
-}
+
+  // Weights are computed a turn before they are used: what was just stored is not yet where tiles are loaded from.
+  void add_values(Tiles& tiles) {
+    weigh(chunk_.begin, 0, 0);
+    int turn = 0;
+    for (int64_t key = chunk_.begin; key < chunk_.end; key += step_keys) {
+      LinesAhead ahead =
+          lines_ahead(key + span_.end - span_.begin, block_.heads * scratch_.v_strips * fetches_per_strip);
+      for (int h = 0; h < block_.heads; ++h, ++turn) {
+        if (h + 1 < block_.heads)
+          weigh(key, h + 1, turn + 1);
+        else if (key + step_keys < chunk_.end)
+          weigh(key + step_keys, 0, turn + 1);
+        const TileRowHead& head = scratch_.heads[h];
+        tile_row_values<R>(tiles, scratch_, v_rows(key, h), scratch_.weights[turn % 2],
+                           key == chunk_.begin ? head.out : head.next_out, head.next_out, ahead);
+      }
+    }
+    const int64_t steps = (chunk_.end - chunk_.begin) / step_keys;
+    for (int h = 0; h < block_.heads; ++h)
+      end_chunk(tiles, call_, scratch_, scratch_.heads[h], x_of(h, chunk_.begin), steps,
+                [&](int64_t step) { return v_rows(chunk_.begin + step * step_keys, h); });
+  }
+
+  void weigh(int64_t key, int h, int turn) {
+    TileRowHead& head = scratch_.heads[h];
+    float* const x = x_of(h, key);
+    if (key == chunk_.begin) {
+      if (!plain_ || key < seen_by_all_.begin || chunk_.end > seen_by_all_.end)
+        shape_tile_rows<R>(call_, block_of_head(block_, h), key, chunk_.end, x, scratch_.bias);
+      raise_largest(call_, scratch_, head, x, (chunk_.end - key) * R);
+    }
+    weigh_step<R>(call_, head, x, scratch_.weights[turn % 2]);
+  }
+
+  // What is to be fetched during the step at `key`. Values come after the keys of their span, as if they were keys after
+  // those.
+  LinesAhead lines_ahead(int64_t key, int64_t calls) const {
+    const int64_t span = span_.end - span_.begin;
+    key += steps_ahead_ * step_keys;
+    const bool is_v = key >= span_.end && key < span_.end + span;
+    if (key >= span_.end) key -= span;
+    if (key >= end_) return {};
+    const attune_strides& strides = is_v ? p_.v : p_.k;
+    return LinesAhead(is_v ? v_at(key) : k_at(key), strides.row * 2, strides.head * 2,
+                      (is_v ? p_.dim_v : p_.dim_qk) * 2, keys_at(key), block_.heads, calls);
+  }
+
+  float* x_of(int h, int64_t key) const { return scratch_.heads[h].x + (key - span_.begin) * R; }
+  const char* k_at(int64_t key) const { return element(call_.args->k, p_.dtype, key_offset(p_, p_.k, block_, key)); }
+  const char* v_at(int64_t key) const { return element(call_.args->v, p_.dtype, key_offset(p_, p_.v, block_, key)); }
+  int64_t keys_at(int64_t key) const { return smaller_of(step_keys, block_.seq_k - key); }
+  StepRows k_rows(int64_t key, int h) const {
+    return step_rows(k_at(key) + h * p_.k.head * 2, p_.k.row * 2, keys_at(key), p_.dim_qk, scratch_.copied);
+  }
+  StepRows v_rows(int64_t key, int h) const {
+    return step_rows(v_at(key) + h * p_.v.head * 2, p_.v.row * 2, keys_at(key), p_.dim_v, scratch_.copied);
+  }
+
+  const Call& call_;
+  const Block& block_;
+  const Problem& p_;
+  TileRowScratch<R> scratch_;
+  int64_t begin_ = 0, end_ = 0, steps_ahead_ = 0;
+  KeyRange seen_by_all_, span_, chunk_;
+  bool plain_ = false;
+};
 
 inline int most_rows_of_row_path(const Problem& p) { return p.dtype == Dtype::bf16 ? most_tile_rows : few_rows; }
 
 inline void forward_tile_rows(const Call& call, const Block& block, void* scratch) {
   if (call.problem->dtype != Dtype::bf16 || block.count < least_tile_rows) return forward_rows(call, block, scratch);
-  if (block.count <= 4) return forward_tile_rows_as<4>(call, block, scratch);
-  if (block.count <= 8) return forward_tile_rows_as<8>(call, block, scratch);
-  forward_tile_rows_as<most_tile_rows>(call, block, scratch);
+  const Arena memory(scratch);
+  if (block.count <= 4) return TileRowTask<4>(call, block, memory).compute();
+  if (block.count <= 8) return TileRowTask<8>(call, block, memory).compute();
+  TileRowTask<most_tile_rows>(call, block, memory).compute();
 }
 
 inline size_t tile_rows_scratch_bytes(const Problem& p) {
-  Arena arena(nullptr);
-  const TileRowScratch<most_tile_rows> scratch(p, static_cast<int>(smaller_of(p.heads_kv, max_task_heads)), arena);
-  return arena.used();
+  size_t bytes = 0;
+  for (int heads = 1; heads <= smaller_of(p.heads_kv, max_task_heads); ++heads) {
+    Arena arena(nullptr);
+    const TileRowScratch<most_tile_rows> scratch(p, heads, arena);
+    bytes = arena.used() > bytes ? arena.used() : bytes;
+  }
+  return bytes;
 }
 
 }  // namespace

@@ -221,7 +221,8 @@ constexpr WeightCurve weight_curve;
 // of the exponent differ. The origin is 0, which takes one instruction less, unless the reference is too large for
 // that.
 constexpr float zero_distance = 0x1p16f, most_logarithm = 0x1p10f;
-constexpr int distance_fraction = 7;
+// The bits at which the two bytes of a distance begin, in two words of 32 bits and in each half of them.
+constexpr int64_t distance_bytes = 0x2f27'2f27'0f07'0f07;
 inline float distance_factor(const Call& call) { return -whole_distance * call.exp2_high; }
 inline void set_distances(const Call& call, Group& group) {
   Ints far{};
@@ -277,6 +278,7 @@ class Bf16Weights {
         high_(load_bytes<__m512i>(weight_curve.at + vector_bytes)),
         highest_(_mm512_set1_epi16(highest_weight)),
         zero_(bits_as<__m512i>(splat(zero_distance))),
+        distance_bytes_(_mm512_set1_epi64(distance_bytes)),
         factor_(splat(distance_factor(call))),
         exact_factor_(splat(call.exp2_high)),
         x_(x),
@@ -285,6 +287,7 @@ class Bf16Weights {
     begin<1>(group);
     stay_here(low_, high_);  // in registers, and not loaded again for each pair
     stay_here(highest_, zero_);
+    stay_here(distance_bytes_, factor_);
     asm volatile("" : "+k"(odd_));
   }
 
@@ -328,8 +331,8 @@ class Bf16Weights {
   ATTUNE_INLINE void weigh_pair() {
     const Floats even_x = load(x_ + v * width), odd_x = load(x_ + group_rows + v * width);
     const Words even = distance_of<v>(even_x), odd = distance_of<v>(odd_x);
-    const __m512i distance = _mm512_mask_blend_epi16(odd_, bits_as<__m512i>(even >> distance_fraction),
-                                                     bits_as<__m512i>(odd << (16 - distance_fraction)));
+    const __m512i evens = _mm512_maskz_multishift_epi64_epi8(~0ull, distance_bytes_, bits_as<__m512i>(even));
+    const __m512i distance = _mm512_mask_multishift_epi64_epi8(evens, odd_, distance_bytes_, bits_as<__m512i>(odd));
     const __m512i curve =
         _mm512_maskz_permutex2var_epi8(0x5555555555555555u, low_, _mm512_srli_epi16(distance, 1), high_);
     const auto pairs = bits_as<Words>(_mm512_subs_epu16(highest_, _mm512_avg_epu16(distance, curve)));
@@ -361,10 +364,10 @@ class Bf16Weights {
     return (unfit_[v] & 0xff800000u) != 0u;
   }
 
-  __m512i low_, high_, highest_, zero_;
+  __m512i low_, high_, highest_, zero_, distance_bytes_;
   Floats factor_, exact_factor_, origin_[group_vecs], bound_[group_vecs], reference_[group_vecs];
   Floats total_[group_vecs], rounded_total_[group_vecs];
-  __mmask32 odd_ = 0xaaaaaaaau;
+  __mmask64 odd_ = 0xccccccccccccccccu;
   Words unfit_[group_vecs];  // exponents that differ where a score is NaN or exceeds its reference by far
   const float* x_;
   char* to_;

@@ -35,15 +35,18 @@ inline Floats flushed(Floats v) {
 
 class Tiles {
  public:
-  explicit Tiles(const TileConfig& config = tile_config) : config_(config) {}
+  explicit Tiles(const TileConfig& config = tile_config) : config_(&config) {}
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
+
+  // Other shapes from now on; what tiles hold is lost.
+  void configure(const TileConfig& config) { config_ = &config; }
 
   template <int t>
   void load(const void* from, int64_t pitch) {
     zero<t>();
-    for (int64_t row = 0; row < config_.rows[t]; ++row)
-      __builtin_memcpy(&tiles_[t][row], static_cast<const char*>(from) + row * pitch, config_.bytes_per_row[t]);
+    for (int64_t row = 0; row < config_->rows[t]; ++row)
+      __builtin_memcpy(&tiles_[t][row], static_cast<const char*>(from) + row * pitch, config_->bytes_per_row[t]);
   }
   template <int t>
   void stream(const void* from, int64_t pitch) {
@@ -51,8 +54,8 @@ class Tiles {
   }
   template <int t>
   void store(void* to, int64_t pitch) const {
-    for (int64_t row = 0; row < config_.rows[t]; ++row)
-      __builtin_memcpy(static_cast<char*>(to) + row * pitch, &tiles_[t][row], config_.bytes_per_row[t]);
+    for (int64_t row = 0; row < config_->rows[t]; ++row)
+      __builtin_memcpy(static_cast<char*>(to) + row * pitch, &tiles_[t][row], config_->bytes_per_row[t]);
   }
   template <int t>
   void zero() {
@@ -61,15 +64,15 @@ class Tiles {
   // tdpbf16ps: the even and the odd elements of the 16 pairs are summed apart, then together, then into the result.
   template <int c, int a, int b>
   void multiply_add() {
-    const bool fit = config_.rows[c] == config_.rows[a] && config_.bytes_per_row[c] == config_.bytes_per_row[b] &&
-                     config_.bytes_per_row[a] == 4 * config_.rows[b];
+    const bool fit = config_->rows[c] == config_->rows[a] && config_->bytes_per_row[c] == config_->bytes_per_row[b] &&
+                     config_->bytes_per_row[a] == 4 * config_->rows[b];
     if (!fit) __builtin_trap();  // an illegal instruction
     Floats even_b[tile_side], odd_b[tile_side];
     for (int k = 0; k < tile_side; ++k) {
       even_b[k] = flushed(bits_as<Floats>(tiles_[b][k] << 16));
       odd_b[k] = flushed(bits_as<Floats>(tiles_[b][k] & 0xffff0000u));
     }
-    for (int m = 0; m < config_.rows[c]; ++m) {
+    for (int m = 0; m < config_->rows[c]; ++m) {
       const Floats even_a = flushed(bits_as<Floats>(tiles_[a][m] << 16));
       const Floats odd_a = flushed(bits_as<Floats>(tiles_[a][m] & 0xffff0000u));
       Floats even{}, odd{};
@@ -84,7 +87,7 @@ class Tiles {
   void pause() {}
 
  private:
-  const TileConfig& config_;
+  const TileConfig* config_;
   Words tiles_[tile_count][tile_side];
 };
 
@@ -100,10 +103,13 @@ class Tiles {
 #define ATTUNE_GAP "\n.rept 8\n nop\n.endr"
 class Tiles {
  public:
-  explicit Tiles(const TileConfig& config = tile_config) { asm volatile("ldtilecfg %0" : : "m"(config) : "memory"); }
+  explicit Tiles(const TileConfig& config = tile_config) { configure(config); }
   ~Tiles() { asm volatile("tilerelease" : : : "memory"); }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
+
+  // Other shapes from now on; what tiles hold is lost.
+  void configure(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config) : "memory"); }
 
   template <int t>
   void load(const void* from, int64_t pitch) {
