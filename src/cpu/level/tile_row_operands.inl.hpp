@@ -24,8 +24,8 @@ constexpr TileConfig value_tiles = [] {
   return config;
 }();
 
-// Keys whose scores are computed, of all heads of a task, before their values are added. To change the shapes of tiles in
-// between takes hundreds of cycles, so that spans of fewer heads are longer.
+// Keys whose scores are computed, of all heads of a task, before their values are added. To change the shapes of tiles
+// in between takes hundreds of cycles, so that spans of fewer heads are longer.
 inline int64_t keys_of_span(int64_t heads) { return key_alignment * larger_of(4 / heads, 1); }
 
 // Weights of a step of keys: four tiles, in the order of ValueTile.
@@ -115,9 +115,11 @@ inline StepRows step_rows(const char* from, int64_t pitch, int64_t keys, int64_t
   return {copied, to_pitch};
 }
 
-// How often memory is fetched ahead, for each 32 channels of K and for each strip of V.
+// How often memory is fetched ahead: for each 32 channels of K, for each strip of V, and while its weights are
+// computed. Memory that is asked for nothing in between is idle.
 constexpr int64_t fetches_per_qk_step = 2;
-constexpr int64_t fetches_per_strip = 4;
+constexpr int64_t fetches_per_strip = 3;
+constexpr int64_t fetches_per_weights = 4;
 
 // Fetches rows of K or V of all heads of a task in the order of memory, some lines at each of `calls` calls: many lines
 // at once would hold up what is read meanwhile.

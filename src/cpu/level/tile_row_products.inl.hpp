@@ -39,7 +39,6 @@ ATTUNE_INLINE void load_weights(Tiles& tiles, const char* weights) {
 // fetches_per_strip times.
 template <int R, typename GoOn>
 ATTUNE_INLINE void multiply_strip(Tiles& tiles, StepRows v, const float* from, float* to, const GoOn& go_on) {
-  go_on();
   tiles.load<out_even>(from, tile_row_bytes);
   tiles.load<low_values>(v.at, v.pitch);
   tiles.multiply_add<out_even, low_even, low_values>();
@@ -113,7 +112,8 @@ template <int R, typename RowsOfStep>
   for (int64_t i = 0; i < 2 * R * tile_side; i += width) store(scratch.again + i, load(before + i));
   const auto weigh_again = [&](int64_t step) {
     TileRowHead copy = head;  // its sums have these weights already
-    weigh_step<R>(call, copy, x + step * step_keys * R, scratch.weights[0]);
+    LinesAhead nothing;
+    weigh_step<R>(call, copy, x + step * step_keys * R, nothing, scratch.weights[0]);
   };
   for (int64_t step = 0; step < steps; ++step) {
     weigh_again(step);
@@ -143,7 +143,8 @@ template <int R, typename RowsOfStep>
   }
 }
 
-// Ends a chunk of a head, which has the scores x of `steps` steps: its sums are right, and what the next one starts from.
+// Ends a chunk of a head, which has the scores x of `steps` steps: its sums are right, and what the next one starts
+// from.
 template <int R, typename RowsOfStep>
 void end_chunk(Tiles& tiles, const Call& call, const TileRowScratch<R>& scratch, TileRowHead& head, const float* x,
                int64_t steps, const RowsOfStep& rows_of_step) {

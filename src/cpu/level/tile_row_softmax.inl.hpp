@@ -117,13 +117,15 @@ template <int R>
 // The weights of a step of keys, for the second product. O is the mean by the weights rounded to bf16, the LSE is that
 // of the weights before.
 template <int R>
-[[gnu::noinline]] void weigh_step(const Call& call, TileRowHead& head, const float* x, char* weights) {
+[[gnu::noinline]] void weigh_step(const Call& call, TileRowHead& head, const float* x, LinesAhead& ahead,
+                                  char* weights) {
   const Floats reference = reference_of(head.largest), factor = splat(call.exp2_high);
   Floats total[2] = {}, rounded_total[2] = {};
   for (int half = 0; half < 2; ++half, x += tile_side * R, weights += 2 * weights_tile_bytes<R>) {
     Words rounded[R];
     ATTUNE_UNROLL
     for (int j = 0; j < R; ++j) {
+      if (j % (R * 2 / fetches_per_weights) == 0) ahead.fetch();
       const Floats weight = unrounded_weight(load(x + j * width) - reference, factor);
       rounded[j] = (bits_as<Words>(weight) + 0x8000u) & 0xffff0000u;
       total[j % 2] += weight;

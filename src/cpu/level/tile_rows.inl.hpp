@@ -71,8 +71,11 @@ class TileRowTask {
   }
 
   void compute() {
-    for (int h = 0; h < block_.heads; ++h)
+    LinesAhead ahead = begin_ < end_ ? lines_of_k(begin_, block_.heads) : LinesAhead();
+    for (int h = 0; h < block_.heads; ++h) {
+      ahead.fetch();
       begin_tile_head(call_, block_of_head(block_, h), scratch_, scratch_.heads[h]);
+    }
     const auto after = [&](int64_t key, int64_t multiple) { return smaller_of(end_, (key / multiple + 1) * multiple); };
     Tiles tiles;
     for (int64_t from = begin_; from < end_; from = span_.end) {
@@ -103,16 +106,17 @@ class TileRowTask {
 
   // Weights are computed a turn before they are used: what was just stored is not yet where tiles are loaded from.
   void add_values(Tiles& tiles) {
-    weigh(chunk_.begin, 0, 0);
+    LinesAhead ahead;
+    weigh(chunk_.begin, 0, 0, ahead);
     int turn = 0;
     for (int64_t key = chunk_.begin; key < chunk_.end; key += step_keys) {
-      LinesAhead ahead =
-          lines_ahead(key + span_.end - span_.begin, block_.heads * scratch_.v_strips * fetches_per_strip);
+      ahead = lines_ahead(key + span_.end - span_.begin,
+                          block_.heads * (scratch_.v_strips * fetches_per_strip + fetches_per_weights));
       for (int h = 0; h < block_.heads; ++h, ++turn) {
         if (h + 1 < block_.heads)
-          weigh(key, h + 1, turn + 1);
+          weigh(key, h + 1, turn + 1, ahead);
         else if (key + step_keys < chunk_.end)
-          weigh(key + step_keys, 0, turn + 1);
+          weigh(key + step_keys, 0, turn + 1, ahead);
         const TileRowHead& head = scratch_.heads[h];
         tile_row_values<R>(tiles, scratch_, v_rows(key, h), scratch_.weights[turn % 2],
                            key == chunk_.begin ? head.out : head.next_out, head.next_out, ahead);
@@ -124,7 +128,7 @@ class TileRowTask {
                 [&](int64_t step) { return v_rows(chunk_.begin + step * step_keys, h); });
   }
 
-  void weigh(int64_t key, int h, int turn) {
+  void weigh(int64_t key, int h, int turn, LinesAhead& ahead) {
     TileRowHead& head = scratch_.heads[h];
     float* const x = x_of(h, key);
     if (key == chunk_.begin) {
@@ -132,20 +136,26 @@ class TileRowTask {
         shape_tile_rows<R>(call_, block_of_head(block_, h), key, chunk_.end, x, scratch_.bias);
       raise_largest(call_, scratch_, head, x, (chunk_.end - key) * R);
     }
-    weigh_step<R>(call_, head, x, scratch_.weights[turn % 2]);
+    weigh_step<R>(call_, head, x, ahead, scratch_.weights[turn % 2]);
   }
 
-  // What is to be fetched during the step at `key`. Values come after the keys of their span, as if they were keys after
-  // those.
+  // What is to be fetched during the step at `key`. Values come after the keys of their span, as if they were keys
+  // after those; after the last ones comes the memory of what join() gets.
   LinesAhead lines_ahead(int64_t key, int64_t calls) const {
     const int64_t span = span_.end - span_.begin;
     key += steps_ahead_ * step_keys;
-    const bool is_v = key >= span_.end && key < span_.end + span;
-    if (key >= span_.end) key -= span;
-    if (key >= end_) return {};
-    const attune_strides& strides = is_v ? p_.v : p_.k;
-    return LinesAhead(is_v ? v_at(key) : k_at(key), strides.row * 2, strides.head * 2,
-                      (is_v ? p_.dim_v : p_.dim_qk) * 2, keys_at(key), block_.heads, calls);
+    if (key < span_.end) return lines_of_k(key, calls);
+    if (key < span_.end + span) return lines_of_v(key - span, calls);
+    if (key - span < end_) return lines_of_k(key - span, calls);
+    if (block_.partial == nullptr) return {};
+    const int64_t bytes = block_.heads * block_.partial_head * static_cast<int64_t>(sizeof(double));
+    return LinesAhead(reinterpret_cast<const char*>(block_.partial), 0, 0, bytes, 1, 1, calls);
+  }
+  LinesAhead lines_of_k(int64_t key, int64_t calls) const {
+    return LinesAhead(k_at(key), p_.k.row * 2, p_.k.head * 2, p_.dim_qk * 2, keys_at(key), block_.heads, calls);
+  }
+  LinesAhead lines_of_v(int64_t key, int64_t calls) const {
+    return LinesAhead(v_at(key), p_.v.row * 2, p_.v.head * 2, p_.dim_v * 2, keys_at(key), block_.heads, calls);
   }
 
   float* x_of(int h, int64_t key) const { return scratch_.heads[h].x + (key - span_.begin) * R; }
