@@ -4,8 +4,8 @@
 //
 // S^T = K Q^T, 32 keys at a time: K is the left operand and is read in place. The scores of a key lie side by side, R
 // floats for up to R rows, so that a vector has those of 16 / R keys, and the softmax takes no steps across lanes. Then
-// O = P V: rows of P are the left operand, and two keys of V interleaved the right one. Interleaving takes one
-// instruction per vector because it keeps to 128-bit lanes: columns of O are out of order until the end.
+// O = P V: rows of P are the left operand, and V is the right one, in place as well. Pairs of V are neighbouring columns
+// and not keys, so that a weight comes once beside a 0, for the even columns of O, and once after one, for the odd ones.
 //
 // A row's result does not depend on its neighbours: steps and chunks of keys lie at fixed multiples, and a hidden key
 // adds exact zeros.
