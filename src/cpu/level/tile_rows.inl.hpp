@@ -4,8 +4,9 @@
 //
 // S^T = K Q^T, 32 keys at a time: K is the left operand and is read in place. The scores of a key lie side by side, R
 // floats for up to R rows, so that a vector has those of 16 / R keys, and the softmax takes no steps across lanes. Then
-// O = P V: rows of P are the left operand, and V is the right one, in place as well. Pairs of V are neighbouring columns
-// and not keys, so that a weight comes once beside a 0, for the even columns of O, and once after one, for the odd ones.
+// O = P V: rows of P are the left operand, and V is the right one, in place as well. Pairs of V are neighbouring
+// columns and not keys, so that a weight comes once beside a 0, for the even columns of O, and once after one, for the
+// odd ones.
 //
 // A row's result does not depend on its neighbours: steps and chunks of keys lie at fixed multiples, and a hidden key
 // adds exact zeros.
@@ -174,7 +175,7 @@ class TileRowTask {
   const Problem& p_;
   TileRowScratch<R> scratch_;
   int64_t begin_ = 0, end_ = 0, steps_ahead_ = 0;
-  KeyRange seen_by_all_, span_, chunk_;
+  KeyRange seen_by_all_{0, 0}, span_{0, 0}, chunk_{0, 0};  // no call of a constructor that levels would share
   bool plain_ = false;
 };
 
