@@ -77,19 +77,16 @@ struct TileRowScratch {
 
 template <int R>
 void begin_tile_head(const Call& call, const Block& block, const TileRowScratch<R>& scratch, TileRowHead& head) {
-  const Problem& p = *call.problem;
+  const int64_t dim = call.problem->dim_qk;
   head.largest = splat(-float_infinity);
   head.total = head.rounded_total = Floats{};
   for (int64_t i = 0; i < scratch.v_strips * 2 * tile_side * R; i += width) store(head.out + i, Floats{});
   const uint32_t sign = call.q_factor < 0 ? 0x80008000u : 0;
   for (int64_t step = 0; step < scratch.qk_steps; ++step) {
     Words rows[tile_side] = {};
-    for (int i = 0; i < R && i < block.count; ++i) {
-      const StackedRow at = stacked_row(call, block, i);
-      if (at.row >= block.seq_q || call.q_factor == 0) continue;
-      const char* const from = element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
-      rows[i] = load_pairs(from + step * tile_row_bytes, p.dim_qk - step * step_channels) ^ sign;
-    }
+    for (int i = 0; i < block.count; ++i)
+      if (const char* const from = q_row(call, block, i); from != nullptr)
+        rows[i] = load_pairs(from + step * tile_row_bytes, dim - step * step_channels) ^ sign;
     alignas(vector_bytes) char tile[tile_bytes];
     transpose(rows, tile);
     for (int64_t pair = 0; pair < tile_side; ++pair)
@@ -121,8 +118,8 @@ constexpr int64_t fetches_per_qk_step = 2;
 constexpr int64_t fetches_per_strip = 3;
 constexpr int64_t fetches_per_weights = 4;
 
-// Fetches rows of K or V of all heads of a task in the order of memory, some lines at each of `calls` calls: many lines
-// at once would hold up what is read meanwhile.
+// Fetches rows of K or V of all heads of a task in the order of memory, or where its results go, some lines at each of
+// `calls` calls: many lines at once would hold up what is read meanwhile.
 class LinesAhead {
  public:
   LinesAhead() = default;

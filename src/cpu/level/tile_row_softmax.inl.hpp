@@ -61,32 +61,30 @@ template <int R>
   }
 }
 
+// The transpose of each 128-bit lane of four vectors.
+inline void transpose_lanes(const Words* u, Words (&rows)[4]) {
+  const Words a = low_words(u[0], u[1]), b = high_words(u[0], u[1]);
+  const Words c = low_words(u[2], u[3]), d = high_words(u[2], u[3]);
+  rows[0] = low_pairs(a, c);
+  rows[1] = high_pairs(a, c);
+  rows[2] = low_pairs(b, d);
+  rows[3] = high_pairs(b, d);
+}
+
 // R vectors of R rows of 16 / R keys each, to rows of 16 keys.
 template <typename StoreRow>
 void transpose_keys(const Words (&u)[4], const StoreRow& store_row) {
-  const Words a = low_words(u[0], u[1]), b = high_words(u[0], u[1]);
-  const Words c = low_words(u[2], u[3]), d = high_words(u[2], u[3]);
-  const auto in_order = [](Words v) {
-    return __builtin_shufflevector(v, v, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  };
-  store_row(0, in_order(low_pairs(a, c)));
-  store_row(1, in_order(high_pairs(a, c)));
-  store_row(2, in_order(low_pairs(b, d)));
-  store_row(3, in_order(high_pairs(b, d)));
+  Words rows[4];
+  transpose_lanes(u, rows);
+  ATTUNE_UNROLL
+  for (int i = 0; i < 4; ++i)
+    store_row(i, __builtin_shufflevector(rows[i], rows[i], 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
 }
 template <typename StoreRow>
 void transpose_keys(const Words (&u)[8], const StoreRow& store_row) {
   Words quads[2][4];  // rows i and i + 4 of even keys, then of odd ones
-  ATTUNE_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const Words* const of = u + half * 4;
-    const Words a = low_words(of[0], of[1]), b = high_words(of[0], of[1]);
-    const Words c = low_words(of[2], of[3]), d = high_words(of[2], of[3]);
-    quads[half][0] = low_pairs(a, c);
-    quads[half][1] = high_pairs(a, c);
-    quads[half][2] = low_pairs(b, d);
-    quads[half][3] = high_pairs(b, d);
-  }
+  transpose_lanes(u, quads[0]);
+  transpose_lanes(u + 4, quads[1]);
   ATTUNE_UNROLL
   for (int i = 0; i < 4; ++i) {
     const Words a = quads[0][i], b = quads[1][i];
@@ -114,7 +112,8 @@ template <int R>
   if (any(top > head.largest)) rescale_tile_rows(call, scratch, head, top);
 }
 
-// The weights of a step of keys, for the second product. O is the mean by the weights rounded to bf16, the LSE is that
+// The weights of a step of keys, for the second product: of each 16 keys once in the lower halves of words, beside 0,
+// and once in the upper ones. O is the mean by the weights rounded to bf16, the LSE is that
 // of the weights before.
 template <int R>
 [[gnu::noinline]] void weigh_step(const Call& call, TileRowHead& head, const float* x, LinesAhead& ahead,

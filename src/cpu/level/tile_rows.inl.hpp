@@ -31,11 +31,8 @@ void end_tile_head(const Call& call, const Block& block, const TileRowScratch<R>
     for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
       const float* const out = head.out + (strip * 2 * R + r) * tile_side;
       const Floats even = load(out), odd = load(out + R * tile_side);
-      const Floats first = __builtin_shufflevector(even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-      const Floats second =
-          __builtin_shufflevector(even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-      store(scratch.out_row + strip * 2 * width, first);
-      store(scratch.out_row + (strip * 2 + 1) * width, second);
+      store(scratch.out_row + strip * 2 * width, interleave_low(even, odd));
+      store(scratch.out_row + (strip * 2 + 1) * width, interleave_high(even, odd));
     }
     double total = 0, rounded_total = 0;
     for (int lane = r; lane < width; lane += R) {
@@ -189,6 +186,7 @@ inline void forward_tile_rows(const Call& call, const Block& block, void* scratc
   TileRowTask<most_tile_rows>(call, block, memory).compute();
 }
 
+// For any number of heads a task may have: with fewer, spans are longer.
 inline size_t tile_rows_scratch_bytes(const Problem& p) {
   size_t bytes = 0;
   for (int heads = 1; heads <= smaller_of(p.heads_kv, max_task_heads); ++heads) {

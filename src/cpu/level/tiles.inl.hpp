@@ -35,7 +35,7 @@ inline Floats flushed(Floats v) {
 
 class Tiles {
  public:
-  explicit Tiles(const TileConfig& config = tile_config) : config_(&config) {}
+  Tiles() = default;
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
 
@@ -87,7 +87,7 @@ class Tiles {
   void pause() {}
 
  private:
-  const TileConfig* config_;
+  const TileConfig* config_ = &tile_config;
   Words tiles_[tile_count][tile_side];
 };
 
@@ -103,7 +103,7 @@ class Tiles {
 #define ATTUNE_GAP "\n.rept 8\n nop\n.endr"
 class Tiles {
  public:
-  explicit Tiles(const TileConfig& config = tile_config) { configure(config); }
+  Tiles() { configure(tile_config); }
   ~Tiles() { asm volatile("tilerelease" : : : "memory"); }
   Tiles(const Tiles&) = delete;
   Tiles& operator=(const Tiles&) = delete;
