@@ -19,15 +19,18 @@ uint64_t magnitude(int64_t stride) {
 }
 
 void check_steps(const char* tensor, std::span<const Step> steps, int64_t dim, int64_t element_bytes) {
-  int64_t elements = dim;  // an extent of 0 counts as 1: contiguous strides of an empty tensor must fit too
+  // An extent of 0 counts as 1: contiguous strides of an empty tensor must fit too, and so must any stride in bytes,
+  // which code may compute before it finds that there is nothing to step over.
+  const auto counted = [](const Step& step) { return std::max<int64_t>(step.extent, 1); };
+  int64_t elements = dim;
   for (const Step& step : steps)
-    if (__builtin_mul_overflow(elements, std::max<int64_t>(step.extent, 1), &elements))
+    if (__builtin_mul_overflow(elements, counted(step), &elements))
       fail(ATTUNE_INVALID_ARGUMENT, "{} has an extent of {} along {}; it must have fewer than 2^63 elements in all",
            tensor, step.extent, step.name);
   int64_t reach = dim * element_bytes;
   for (const Step& step : steps) {
     int64_t bytes = 0;
-    if (__builtin_mul_overflow(magnitude(step.stride), step.extent, &bytes) ||
+    if (__builtin_mul_overflow(magnitude(step.stride), counted(step), &bytes) ||
         __builtin_mul_overflow(bytes, element_bytes, &bytes) || __builtin_add_overflow(reach, bytes, &reach))
       fail(ATTUNE_INVALID_ARGUMENT, "{}.{} is {}; with an extent of {} the offsets must stay below 2^63 bytes", tensor,
            step.name, step.stride, step.extent);

@@ -105,6 +105,16 @@ TEST(Validate, OffsetsBeyond32BitsAreLegalAndBeyond63AreNot) {
   EXPECT_THAT(refusal(desc), HasSubstr("desc.q.batch is -9223372036854775808"));
 }
 
+TEST(Validate, AStrideInBytesIsANumberEvenWhereNothingIsSteppedOver) {
+  attune_forward_desc desc = plain();
+  desc.seq_k = 0;
+  desc.k.row = int64_t{1} << 61;  // of 2-byte elements: 2^62 bytes
+  desc.v.row = -desc.k.row;
+  EXPECT_EQ(refusal(desc), "");
+  desc.k.row *= 2;
+  EXPECT_THAT(refusal(desc), HasSubstr("desc.k.row is 4611686018427387904; with an extent of 0"));
+}
+
 TEST(Validate, PackedLengthsAreUpperBounds) {
   attune_forward_desc desc = desc_from(parse_problem("fwd b3 h2/2 q8 k8 d4 f32 var=10,12 bhsd"));
   desc.q.batch = desc.lse.batch = 12345;  // not read
