@@ -7,9 +7,10 @@
 #include <numbers>
 
 #include "core/error.hpp"
-#include "cpu/head_runs.hpp"
 #include "cpu/isa.hpp"
 #include "cpu/packed_keys.hpp"
+#include "cpu/partials.hpp"
+#include "cpu/task_runs.hpp"
 #include "cpu/tasks.hpp"
 #include "cpu/threads.hpp"
 #include "dispatch/context.hpp"
@@ -110,17 +111,13 @@ class LevelPlan final : public Plan {
   void run(const attune_forward_args& args, void*) const override {
     const Call call = make_call(problem, args);
     const Tasks tasks(problem, args, rows_, heads_);
-    if (splits_ == 1) return compute_all(call, tasks, nullptr);
-    const size_t sums = static_cast<size_t>(tasks.count() * splits_ * heads_ * partial_head_);
-    const auto memory = threads_.scratch(sums * sizeof(double));
-    auto* const partials = static_cast<double*>(memory.data());
-    compute_all(call, tasks, partials);
+    if (packs_) return compute_by_heads(call, tasks);
+    if (splits_ > 1) return compute_by_splits(call, tasks);
     for_each(tasks.count(), [&](int64_t index) {
       Tasks::Task task;
       tasks.get(index, 0, 1, task);
-      const double* parts = partial_of(partials, task, 0);
-      for (int head = 0; head < heads_; ++head, ++task.block.head_kv, parts += partial_head_)
-        level_.join(call, task.block, parts, splits_, heads_ * partial_head_);
+      const auto scratch = threads_.scratch(scratch_bytes_);
+      compute(call, task.block, scratch.data());
     });
   }
 
@@ -131,58 +128,84 @@ class LevelPlan final : public Plan {
   }
 
  private:
-  // Every task and split, in any order; partials: NULL, or room for their results.
-  void compute_all(const Call& call, const Tasks& tasks, double* partials) const {
-    if (packs_) return compute_by_heads(call, tasks, partials);
-    for_each(tasks.count() * splits_, [&](int64_t index) {
-      Tasks::Task task;
-      tasks.get(index / splits_, index % splits_, splits_, task);
-      compute(call, task, index % splits_, partials);
-    });
-  }
-
-  void compute_by_heads(const Call& call, const Tasks& tasks, double* partials) const {
+  // Tasks that share packed keys.
+  void compute_by_heads(const Call& call, const Tasks& tasks) const {
     const auto packed_of = [&](int64_t head) {
       return PackedKeys(call, level_, head / problem.heads_kv, head % problem.heads_kv);
     };
-    const HeadRuns::Work work{
-        .size =
-            [&](int64_t head) {
-              const PackedKeys keys = packed_of(head);
-              const int64_t count = tasks.count_of(head / problem.heads_kv) * splits_;
-              return HeadRuns::Size{.bytes = keys.bytes(), .parts = keys.parts(), .tasks = count};
-            },
-        .pack = [&](int64_t head, int64_t part, char* packed) { packed_of(head).pack(part, packed); },
-        .compute =
-            [&](int64_t head, int64_t index, const char* packed, int64_t next) {
-              Tasks::Task task;
-              tasks.get_of(head / problem.heads_kv, head % problem.heads_kv, index / splits_, index % splits_, splits_,
-                           task);
-              task.block.packed = packed;
-              const int64_t count = tasks.count_of(head / problem.heads_kv) * splits_;
-              // The last quarter fetches the next head's keys: much earlier, and they would be gone again.
-              const int64_t first = count - (count + 3) / 4;
-              if (next >= 0 && index >= first && rows_are_neighbours(problem))
-                packed_of(next).share(index - first, count - first, task.block);
-              compute(call, task, index % splits_, partials);
-            },
-    };
-    HeadRuns runs(threads_, problem.batch * problem.heads_kv, work);
+    const auto count_of = [&](int64_t head) { return tasks.count_of(head / problem.heads_kv) * splits_; };
+    TaskRuns runs(
+        threads_, problem.batch * problem.heads_kv,
+        [&](int64_t head) {
+          const PackedKeys keys = packed_of(head);
+          return TaskRuns::Size{.bytes = keys.bytes(), .parts = keys.parts(), .tasks = count_of(head)};
+        },
+        [&](int64_t head, int64_t part, char* packed) { packed_of(head).pack(part, packed); });
+    std::vector<Partials> partials = partials_of(tasks);
+    work_on(runs, [&](int64_t head, int64_t index, const char* packed, int64_t next, void* scratch) {
+      Tasks::Task task;
+      const int64_t split = index % splits_;
+      tasks.get_of(head / problem.heads_kv, head % problem.heads_kv, index / splits_, split, splits_, task);
+      task.block.packed = packed;
+      // The last quarter fetches the next head's keys: much earlier, and they would be gone again.
+      const int64_t count = count_of(head), first = count - (count + 3) / 4;
+      if (next >= 0 && index >= first && rows_are_neighbours(problem))
+        packed_of(next).share(index - first, count - first, task.block);
+      compute_split(call, task, split, partials, scratch);
+    });
+  }
+
+  // Tasks whose keys are split and not packed, in the order of memory: the splits of a task, unless the tasks beside it
+  // read the same pages.
+  void compute_by_splits(const Call& call, const Tasks& tasks) const {
+    const int64_t side_by_side = heads_are_neighbours(problem) ? problem.heads_kv / heads_ : 1;
+    const int64_t tasks_of_run = side_by_side > 1 ? side_by_side : splits_;
+    TaskRuns runs(
+        threads_, tasks.count() * splits_ / tasks_of_run,
+        [&](int64_t) { return TaskRuns::Size{.bytes = 0, .parts = 0, .tasks = tasks_of_run}; }, nullptr);
+    std::vector<Partials> partials = partials_of(tasks);
+    work_on(runs, [&](int64_t run, int64_t index, const char*, int64_t, void* scratch) {
+      Tasks::Task task;
+      const int64_t split = side_by_side > 1 ? run % splits_ : index;
+      tasks.get(side_by_side > 1 ? run / splits_ * side_by_side + index : run, split, splits_, task);
+      compute_split(call, task, split, partials, scratch);
+    });
+  }
+
+  // body(run, task, packed, next, scratch) for all tasks.
+  template <typename Body>
+  void work_on(TaskRuns& runs, const Body& body) const {
     const int64_t workers = alone_ ? 1 : threads_.size();
-    for_each(workers, [&](int64_t index) { runs.work(index, workers); });
+    for_each(workers, [&](int64_t index) {
+      const auto scratch = threads_.scratch(scratch_bytes_);
+      runs.work(index, workers, [&](int64_t run, int64_t task, const char* packed, int64_t next) {
+        body(run, task, packed, next, scratch.data());
+      });
+    });
   }
 
-  void compute(const Call& call, Tasks::Task& task, int64_t split, double* partials) const {
-    if (partials != nullptr) {
-      task.block.partial = partial_of(partials, task, split);
-      task.block.partial_head = partial_head_;
-    }
-    const auto scratch = threads_.scratch(scratch_bytes_);
-    (by_rows_ ? level_.forward_rows : level_.forward_block)(call, task.block, scratch.data());
+  void compute(const Call& call, const Block& block, void* scratch) const {
+    (by_rows_ ? level_.forward_rows : level_.forward_block)(call, block, scratch);
   }
 
-  double* partial_of(double* partials, const Tasks::Task& task, int64_t split) const {
-    return partials + (task.number * splits_ + split) * heads_ * partial_head_;
+  std::vector<Partials> partials_of(const Tasks& tasks) const {
+    return std::vector<Partials>(splits_ > 1 ? static_cast<size_t>(tasks.count()) : 0);
+  }
+
+  // Whoever ends the last split of a task joins them.
+  void compute_split(const Call& call, Tasks::Task& task, int64_t split, std::vector<Partials>& partials,
+                     void* scratch) const {
+    if (splits_ == 1) return compute(call, task.block, scratch);
+    Partials& of_task = partials[static_cast<size_t>(task.number)];
+    const int64_t doubles = heads_ * partial_head_;
+    double* const parts = of_task.memory(threads_, splits_ * doubles);
+    task.block.partial = parts + split * doubles;
+    task.block.partial_head = partial_head_;
+    compute(call, task.block, scratch);
+    if (!of_task.end_split(splits_)) return;
+    for (int head = 0; head < heads_; ++head, ++task.block.head_kv)
+      level_.join(call, task.block, parts + head * partial_head_, splits_, doubles);
+    of_task.give_back();
   }
 
   // Of one head, at most.

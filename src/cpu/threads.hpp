@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "attune/attune.h"
@@ -65,9 +66,11 @@ class Threads {
 class Threads::Scratch {
  public:
   Scratch(Threads& owner, Block block) : owner_(owner), block_(block) {}
-  ~Scratch() { owner_.give_back(block_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  Scratch(Scratch&& other) noexcept : owner_(other.owner_), block_(std::exchange(other.block_, {})) {}
+  Scratch& operator=(Scratch&&) = delete;
+  ~Scratch() {
+    if (block_.data != nullptr) owner_.give_back(block_);
+  }
 
   void* data() const { return block_.data; }
 

@@ -355,8 +355,9 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
     return smaller_of(end, (from / row_block_keys<R> + 1) * row_block_keys<R>);
   };
   constexpr int64_t size = size_of<dtype>;
+  // After the last keys those that the same thread most likely reads next.
   const auto k_ahead = [&](int64_t from) {
-    const int64_t keys = from < end ? block_end(from) - from : 0;
+    const int64_t keys = from < end ? block_end(from) - from : smaller_of(row_block_keys<R>, block.seq_k - from);
     return RowsAhead(keys > 0 ? k_at(from) : nullptr, p.k.row * size, p.k.head * size, p.dim_qk * size, keys,
                      block.heads);
   };

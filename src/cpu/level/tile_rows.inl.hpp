@@ -138,16 +138,13 @@ class TileRowTask {
   }
 
   // What is to be fetched during the step at `key`. Values come after the keys of their span, as if they were keys
-  // after those; after the last ones comes the memory of what join() gets.
+  // after those; after the last ones come keys that the same thread most likely reads next.
   LinesAhead lines_ahead(int64_t key, int64_t calls) const {
     const int64_t span = span_.end - span_.begin;
     key += steps_ahead_ * step_keys;
     if (key < span_.end) return lines_of_k(key, calls);
     if (key < span_.end + span) return lines_of_v(key - span, calls);
-    if (key - span < end_) return lines_of_k(key - span, calls);
-    if (block_.partial == nullptr) return {};
-    const int64_t bytes = block_.heads * block_.partial_head * static_cast<int64_t>(sizeof(double));
-    return LinesAhead(reinterpret_cast<const char*>(block_.partial), 0, 0, bytes, 1, 1, calls);
+    return key - span < block_.seq_k ? lines_of_k(key - span, calls) : LinesAhead();
   }
   LinesAhead lines_of_k(int64_t key, int64_t calls) const {
     return LinesAhead(k_at(key), p_.k.row * 2, p_.k.head * 2, p_.dim_qk * 2, keys_at(key), block_.heads, calls);
