@@ -56,7 +56,7 @@ class Counted {
   std::vector<Run> runs_;
 };
 
-TEST(TaskRuns, EverythingIsDoneOnceAndKeysComeFirst) {
+TEST(TaskRuns, AnyNumberOfThreadsDoesEverythingOnceAndKeysFirst) {
   for (const int64_t count : {0, 2, 3, 40}) {
     for (const int threads : {1, 2, 7}) {
       SCOPED_TRACE(testing::Message() << count << " runs, " << threads << " threads");
