@@ -326,7 +326,8 @@ Threads::Scratch Threads::scratch(size_t bytes) {
 
 void Threads::give_back(Block block) noexcept {
   block.user = this_thread();
-  // Two for every thread, and some for results between two loops. Very large ones are not kept.
+  // Two for every thread, its own and that of the run it is at, and some for results to be joined. Very large ones are
+  // not kept.
   const size_t most_blocks = 2 * static_cast<size_t>(size()) + 4;
   constexpr size_t most_bytes = size_t{64} << 20;
   if (block.bytes <= most_bytes) {

@@ -7,15 +7,14 @@
 #include <set>
 #include <vector>
 
+#include "tests/support/with_threads.hpp"
+
 namespace attune::cpu {
 namespace {
 
 TEST(Partials, WhoeverEndsTheLastSplitOnAnyThreadSeesAll) {
   constexpr int64_t tasks = 50, splits = 8;
-  attune_options options{};
-  options.struct_size = sizeof options;
-  options.threads = 4;
-  Threads threads(options);
+  Threads threads(test::with_threads(4));
   std::vector<Partials> partials(tasks);
   std::vector<std::atomic<int>> joined(tasks);
   threads.parallel_for(tasks * splits, [&](int64_t index) {
@@ -32,10 +31,7 @@ TEST(Partials, WhoeverEndsTheLastSplitOnAnyThreadSeesAll) {
 }
 
 TEST(Partials, MemoryIsUsedAgain) {
-  attune_options options{};
-  options.struct_size = sizeof options;
-  options.threads = 1;
-  Threads threads(options);
+  Threads threads(test::with_threads(1));
   std::set<const double*> seen;
   for (int i = 0; i < 10; ++i) {
     Partials partials;

@@ -5,19 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <memory>
 #include <stdexcept>
 #include <vector>
+
+#include "tests/support/with_threads.hpp"
 
 namespace attune::cpu {
 namespace {
 
-attune_options with_threads(int threads) {
-  attune_options options{};
-  options.struct_size = sizeof options;
-  options.threads = threads;
-  return options;
-}
+using test::with_threads;
 
 // Of run r: r % 5 parts of 64 bytes, which must be packed when a task begins, and 1 + r % 7 tasks.
 class Counted {

@@ -17,15 +17,12 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "tests/support/with_threads.hpp"
 
 namespace attune::cpu {
 namespace {
 
-attune_options with_threads(int threads) {
-  attune_options options{};
-  options.threads = threads;
-  return options;
-}
+using test::with_threads;
 
 void expect_each_once(Threads& threads, int64_t count) {
   std::vector<std::atomic<int>> seen(static_cast<size_t>(count));

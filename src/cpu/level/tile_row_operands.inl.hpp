@@ -118,8 +118,8 @@ constexpr int64_t fetches_per_qk_step = 2;
 constexpr int64_t fetches_per_strip = 3;
 constexpr int64_t fetches_per_weights = 4;
 
-// Fetches rows of K or V of all heads of a task in the order of memory, or where its results go, some lines at each of
-// `calls` calls: many lines at once would hold up what is read meanwhile.
+// Fetches rows of K or V of all heads of a task in the order of memory, some lines at each of `calls` calls: many lines
+// at once would hold up what is read meanwhile.
 class LinesAhead {
  public:
   LinesAhead() = default;

@@ -113,8 +113,7 @@ template <int R>
 }
 
 // The weights of a step of keys, for the second product: of each 16 keys once in the lower halves of words, beside 0,
-// and once in the upper ones. O is the mean by the weights rounded to bf16, the LSE is that
-// of the weights before.
+// and once in the upper ones. O is the mean by the weights rounded to bf16, the LSE is that of the weights before.
 template <int R>
 [[gnu::noinline]] void weigh_step(const Call& call, TileRowHead& head, const float* x, LinesAhead& ahead,
                                   char* weights) {
