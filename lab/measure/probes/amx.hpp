@@ -10,7 +10,7 @@ namespace attune::lab {
 double multiply_amx_tiles(int64_t rounds);
 
 // The same with each product right after the other: no ceiling, but nothing else slows down as much where the core's
-// other thread is busy (docs/cpu.md).
+// other thread is busy (docs/cpu-performance.md).
 double multiply_amx_tiles_at_once(int64_t rounds);
 
 }  // namespace attune::lab
