@@ -25,7 +25,7 @@ namespace {
 // ones: where CPUs are slow every few milliseconds, the quickest of them tells more.
 constexpr int cpu_samples = 25;
 // Of a problem and number of threads on a CPU: enough for these in each of 15 rounds up to 7 ms a call, and for four
-// where a call reads 256 MiB, whose making takes a third of it.
+// where a call reads 256 MiB.
 constexpr double cpu_budget_seconds = 10;
 constexpr int most_threads = 4096;
 

@@ -17,7 +17,7 @@ class Partials {
   Partials(const Partials&) = delete;
   Partials& operator=(const Partials&) = delete;
 
-  // The same memory for every split. Of several that come first one at a time brings it, and nobody waits.
+  // The same memory for every split. Those that come at once may each bring some: one is kept, and nobody waits.
   double* memory(Threads& threads, int64_t doubles) {
     Threads::Scratch* there = memory_.load(std::memory_order_acquire);
     if (there == nullptr) {

@@ -1,4 +1,4 @@
-// Runs of tasks that share packed keys: everything is done once and in order, by however many workers, and a failure
+// Runs of tasks that belong together: everything is done once and in order, by however many workers, and a failure
 // leaves nobody waiting.
 #include "cpu/task_runs.hpp"
 
