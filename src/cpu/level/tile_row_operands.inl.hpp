@@ -11,6 +11,10 @@ namespace {
 // than full ones.
 enum ScoreTile { scores_low, scores_high, queries, low_keys, high_keys };
 enum ValueTile { out_even, out_odd, low_even, low_odd, high_even, high_odd, low_values, high_values };
+// Whether the rows for odd columns lie below those for even ones in the same tile: one load, product and store for
+// both.
+template <int R>
+constexpr bool odd_below_even = 2 * R <= tile_side;
 template <int R>
 constexpr TileConfig score_tiles = [] {
   TileConfig config;
@@ -20,7 +24,8 @@ constexpr TileConfig score_tiles = [] {
 template <int R>
 constexpr TileConfig value_tiles = [] {
   TileConfig config;
-  for (const int t : {out_even, out_odd, low_even, low_odd, high_even, high_odd}) config.rows[t] = R;
+  for (const int t : {out_even, out_odd, low_even, low_odd, high_even, high_odd})
+    config.rows[t] = odd_below_even<R> ? 2 * R : R;
   return config;
 }();
 

@@ -30,8 +30,9 @@ template <int R>
 template <int R>
 ATTUNE_INLINE void load_weights(Tiles& tiles, const char* weights) {
   tiles.load<low_even>(weights, tile_row_bytes);
-  tiles.load<low_odd>(weights + weights_tile_bytes<R>, tile_row_bytes);
   tiles.load<high_even>(weights + 2 * weights_tile_bytes<R>, tile_row_bytes);
+  if constexpr (odd_below_even<R>) return;
+  tiles.load<low_odd>(weights + weights_tile_bytes<R>, tile_row_bytes);
   tiles.load<high_odd>(weights + 3 * weights_tile_bytes<R>, tile_row_bytes);
 }
 
@@ -41,17 +42,21 @@ template <int R, typename GoOn>
 ATTUNE_INLINE void multiply_strip(Tiles& tiles, StepRows v, const float* from, float* to, const GoOn& go_on) {
   tiles.load<out_even>(from, tile_row_bytes);
   tiles.load<low_values>(v.at, v.pitch);
+  go_on();
   tiles.multiply_add<out_even, low_even, low_values>();
-  go_on();
-  tiles.load<out_odd>(from + R * tile_side, tile_row_bytes);
-  tiles.multiply_add<out_odd, low_odd, low_values>();
-  go_on();
+  if constexpr (!odd_below_even<R>) {
+    tiles.load<out_odd>(from + R * tile_side, tile_row_bytes);
+    tiles.multiply_add<out_odd, low_odd, low_values>();
+  }
   tiles.load<high_values>(v.at + tile_side * v.pitch, v.pitch);
+  go_on();
   tiles.multiply_add<out_even, high_even, high_values>();
   tiles.store<out_even>(to, tile_row_bytes);
   go_on();
-  tiles.multiply_add<out_odd, high_odd, high_values>();
-  tiles.store<out_odd>(to + R * tile_side, tile_row_bytes);
+  if constexpr (!odd_below_even<R>) {
+    tiles.multiply_add<out_odd, high_odd, high_values>();
+    tiles.store<out_odd>(to + R * tile_side, tile_row_bytes);
+  }
 }
 
 // O += P V for a step of keys.

@@ -6,7 +6,7 @@
 // floats for up to R rows, so that a vector has those of 16 / R keys, and the softmax takes no steps across lanes. Then
 // O = P V: rows of P are the left operand, and V is the right one, in place as well. Pairs of V are neighbouring
 // columns and not keys, so that a weight comes once beside a 0, for the even columns of O, and once after one, for the
-// odd ones.
+// odd ones. Up to 8 rows have both in one tile.
 //
 // A row's result does not depend on its neighbours: steps and chunks of keys lie at fixed multiples, and a hidden key
 // adds exact zeros.
