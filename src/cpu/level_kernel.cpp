@@ -91,7 +91,8 @@ class LevelPlan final : public Plan {
         return problem.heads_kv % heads == 0 &&
                tasks_of(rows_, heads) * static_cast<double>(most_splits) >= wanted_tasks;
       };
-      while (heads_ < max_task_heads && fits(2 * heads_)) heads_ *= 2;
+      for (int heads = 2; heads <= max_task_heads; ++heads)
+        if (fits(heads)) heads_ = heads;
     }
     const double tasks = tasks_of(rows_, heads_);
     if (tasks > 0 && tasks < wanted_tasks)

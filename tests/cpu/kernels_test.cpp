@@ -1,5 +1,6 @@
 // What every CPU kernel owes, by comparison with the float64 reference: all features, empty rows, sinks, extreme
 // numbers.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +12,8 @@
 
 namespace attune::test {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -56,15 +59,34 @@ TEST_P(CpuKernels, RandomProblemsMatchTheReference) {
   }
 }
 
+// Decoding reads memory in its order if a task takes all KV heads, or as many as leave tasks enough.
+TEST(CpuPlans, DecodingTakesAsManyHeadsAtOnceAsItCan) {
+  const ForcedContext context("cpu/portable");
+  for (const auto& [problem, heads] : {std::pair("fwd b64 h8/8 q1 k70 d64 bf16", 8),
+                                       {"fwd b64 h7/7 q1 k70 d64 f16", 7},
+                                       {"fwd b64 h10/10 q1 k70 d64 f32", 10},
+                                       {"fwd b64 h24/24 q1 k70 d64 bf16", 12},
+                                       {"fwd b64 h17/17 q1 k70 d64 bf16", 1},
+                                       {"fwd b32 h6/6 q1 k70 d64 f16", 3},
+                                       {"fwd b16 h6/6 q1 k3000 d64 f16", 6},
+                                       {"fwd b64 h7/7 q1 k70 d64 f16 bhsd", 1}}) {
+    const attune_forward_desc desc = desc_from(parse_problem(problem));
+    char text[4096];
+    ASSERT_EQ(attune_explain(context.get(), &desc, text, sizeof text, nullptr), ATTUNE_OK) << attune_last_error();
+    EXPECT_THAT(std::string(text), HasSubstr("rows of " + std::to_string(heads) + " KV heads")) << problem;
+  }
+}
+
 // Decoding with enough batches for a task to take several KV heads at once.
 TEST_P(CpuKernels, DecodingOfManyHeadsMatchesTheReference) {
   std::vector<const char*> problems = {"fwd b64 h8/4 q1 k70 d64 bf16",
+                                       "fwd b64 h7/7 q1 k70 d40 f32",
                                        "fwd b33 h12/6 q1 k90 d40/72 f16 bias=bhqk mask=b1qk",
                                        "fwd b64 h8/2 q2 k40 d64 bf16 var",
                                        "fwd b32 h24/8 q1 k150 d72/40 bf16 used-k sink",
                                        "fwd b16 h16/8 q2 k600 d33 bf16 causal-br w100,0",
                                        "fwd b24 h8/8 q1 k1100 d64 f32 used-k"};
-  if (small_budget()) problems.resize(3);
+  if (small_budget()) problems.resize(4);
   for (const char* text : problems) {
     ForwardCall call = filled(text);
     ASSERT_EQ(ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();

@@ -98,8 +98,8 @@ TEST_P(TileRows, EveryFeature) {
         "fwd b3 h12/2 q2 k290 d64/32 bf16 used-k sink", "fwd b3 h8/2 q4 k190 d64 bf16 var",
         "fwd b64 h16/4 q1 k170 d64 bf16 var", "fwd b70 h16/8 q1 k290 d32 bf16 used-k w100,0",
         "fwd b1 h4/1 q1 k3000 d64 bf16", "fwd b1 h32/2 q1 k2500 d128 bf16 sink", "fwd b8 h16/8 q1 k1100 d40 bf16",
-        "fwd b1 h4/1 q1 k700 d64 bf16 bhsd w300,0", "fwd b1 h2/1 q1 k0 d64 bf16 sink",
-        "fwd b2 h8/1 q1 k90 d64 bf16 cap3"}) {
+        "fwd b35 h21/7 q1 k600 d64 bf16", "fwd b70 h72/9 q1 k90 d32 bf16", "fwd b1 h4/1 q1 k700 d64 bf16 bhsd w300,0",
+        "fwd b1 h2/1 q1 k0 d64 bf16 sink", "fwd b2 h8/1 q1 k90 d64 bf16 cap3"}) {
     const ForwardCall call = computed(text);
     expect_reference(call, text);
     ASSERT_TRUE(call.o.padding_is_untouched()) << text;
