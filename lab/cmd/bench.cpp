@@ -24,8 +24,8 @@ namespace {
 // On a CPU a problem takes more than 2 seconds then, however short its calls are. Many short samples, not few long
 // ones: where CPUs are slow every few milliseconds, the quickest of them tells more.
 constexpr int cpu_samples = 25;
-// Of a problem and number of threads on a CPU: enough for these in each of 15 rounds up to 7 ms a call, and for four
-// where a call reads 256 MiB.
+// Of a problem and number of threads on a CPU: enough for these in each of 15 rounds up to 7 ms a call, and for one
+// or two where a call reads 512 MiB.
 constexpr double cpu_budget_seconds = 10;
 constexpr int most_threads = 4096;
 
