@@ -11,6 +11,9 @@
 #include "cpu/level/memory.inl.hpp"
 #include "cpu/level/softmax.inl.hpp"
 #include "cpu/level/vector.inl.hpp"
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+#include "cpu/level/row_pairs.inl.hpp"
+#endif
 
 namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
@@ -32,13 +35,6 @@ constexpr int pieces = dtype == Dtype::bf16 ? 2 : 1;
 template <Dtype dtype>
 constexpr int64_t unit = pieces<dtype> * width;  // elements of a load
 
-// Where element i of a row lies among its floats.
-template <Dtype dtype>
-constexpr int64_t place_of(int64_t i) {
-  if constexpr (pieces<dtype> == 1) return i;
-  return i / unit<dtype> * unit<dtype> + i % 2 * width + i % unit<dtype> / 2;
-}
-
 // The `count` elements at `from`, or as many as a load has, then zeros.
 template <Dtype dtype>
 void load_pieces(const char* from, int64_t count, Floats (&to)[pieces<dtype>]) {
@@ -58,24 +54,29 @@ void load_pieces(const char* from, int64_t count, Floats (&to)[pieces<dtype>]) {
   }
 }
 
-// Whether scores of R rows are products of bf16 pairs, which need no conversion. A single row waits for memory anyway.
+// Whether R rows are multiplied in pairs of bf16: their scores, and their values. Fewer wait for memory anyway.
 #if defined(ATTUNE_PAIRS_IN_VECTORS)
 template <Dtype dtype, int R>
 constexpr bool scores_in_pairs = dtype == Dtype::bf16 && R > 1;
+template <Dtype dtype, int R>
+constexpr bool values_in_pairs = dtype == Dtype::bf16 && R >= 4;
 #else
 template <Dtype, int>
 constexpr bool scores_in_pairs = false;
+template <Dtype, int>
+constexpr bool values_in_pairs = false;
 #endif
 
 // The state of one KV head.
 template <typename T>
 struct HeadRows {
-  float* q = nullptr;    // few_rows x padded dim_qk; pairs in place of every other vector where scores_in_pairs
-  T* out = nullptr;      // few_rows x padded dim_v
-  float* x = nullptr;    // few_rows x key_alignment
-  T* weights = nullptr;  // few_rows x key_alignment; the same memory as x where the types agree
+  float* q = nullptr;           // few_rows x padded dim_qk; pairs in place of every other vector where scores_in_pairs
+  T* out = nullptr;             // few_rows x padded dim_v
+  float* x = nullptr;           // few_rows x key_alignment
+  T* weights = nullptr;         // few_rows x key_alignment; the same memory as x where the types agree
+  uint16_t* rounded = nullptr;  // the same as bf16, where values_in_pairs
   float largest[few_rows];
-  Vector<T> total[few_rows];  // lanes to be added at the end
+  Vector<T> total[few_rows], rounded_total[few_rows];  // lanes to be added at the end
   T rescale[few_rows];
 };
 
@@ -83,7 +84,6 @@ template <typename T>
 struct RowScratch {
   HeadRows<T> heads[max_task_heads];
   float* bias = nullptr;
-  float* row = nullptr;           // a row of q as it comes
   T* out_row = nullptr;           // a row of O as it goes
   int64_t dim_qk = 0, dim_v = 0;  // padded
 
@@ -91,7 +91,6 @@ struct RowScratch {
     dim_qk = round_up(p.dim_qk, 2 * width);
     dim_v = round_up(p.dim_v, 2 * width);
     bias = arena.take<float>(key_alignment);
-    row = arena.take<float>(dim_qk);
     out_row = arena.take<T>(dim_v);
     for (HeadRows<T>* head = heads; head < heads + count; ++head) {
       head->q = arena.take<float>(few_rows * dim_qk);
@@ -101,29 +100,10 @@ struct RowScratch {
         head->weights = head->x;
       else
         head->weights = arena.take<T>(few_rows * key_alignment);
+      if (values_in_pairs<Dtype::bf16, few_rows>) head->rounded = arena.take<uint16_t>(few_rows * key_alignment);
     }
   }
 };
-
-#if defined(ATTUNE_PAIRS_IN_VECTORS)
-// Adds one load of each key times the same channels of R rows.
-template <int R>
-ATTUNE_INLINE void add_score_pairs(const char* const (&k)[width / R], int64_t d, int64_t count, const float* q,
-                                   int64_t q_pitch, Floats (&sum)[width]) {
-  ATTUNE_UNROLL
-  for (int j = 0; j < width / R; ++j) {
-    const char* const from = k[j] + d * 2;
-    const __m512i key = count >= 2 * width ? load_bytes<__m512i>(from)
-                                           : _mm512_maskz_loadu_epi16(~__mmask32{0} >> (2 * width - count), from);
-    ATTUNE_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const auto row = load_bytes<__m512i>(reinterpret_cast<const char*>(q + r * q_pitch + d));
-      Floats& to = sum[r * (width / R) + j];
-      to = _mm512_dpbf16_ps(to, bits_as<__m512bh>(key), bits_as<__m512bh>(row));
-    }
-  }
-}
-#endif
 
 // x[r][i] = q[r] . k[i] for R rows, as many keys at a time as fill a vector with their scores; x is written up to a
 // multiple of that.
@@ -288,22 +268,43 @@ template <Dtype dtype, typename T, int R>
 void begin_head(const Call& call, const Block& block, const RowScratch<T>& scratch, HeadRows<T>& head) {
   for (int64_t r = 0; r < R; ++r) {
     head.largest[r] = -float_infinity;
-    head.total[r] = Vector<T>{};
+    head.total[r] = head.rounded_total[r] = Vector<T>{};
     head.rescale[r] = 0;
     float* const q = head.q + r * scratch.dim_qk;
     for (int64_t d = 0; d < scratch.dim_qk; d += width) store(q + d, Floats{});
     for (int64_t j = 0; j < scratch.dim_v; j += lanes<T>) store(head.out + r * scratch.dim_v + j, Vector<T>{});
-    if (r >= block.count) continue;
-    load_q_row(call, block, r, scratch.row);
-    for (int64_t d = 0; d < call.problem->dim_qk; ++d) q[place_of<dtype>(d)] = scratch.row[d];
-    if constexpr (scores_in_pairs<dtype, R>)
-      for (int64_t d = 0; d < call.problem->dim_qk; d += unit<dtype>)
+    const char* const from = r < block.count ? q_row(call, block, r) : nullptr;
+    if (from == nullptr) continue;
+    for (int64_t d = 0; d < call.problem->dim_qk; d += unit<dtype>) {
+      Floats loaded[pieces<dtype>];
+      load_pieces<dtype>(from + d * size_of<dtype>, call.problem->dim_qk - d, loaded);
+      for (int piece = 0; piece < pieces<dtype>; ++piece) store(q + d + piece * width, loaded[piece] * call.q_factor);
+      if constexpr (scores_in_pairs<dtype, R>)
         store(q + d, bits_as<Floats>(bits_as<Words>(load(q + d)) >> 16 | bits_as<Words>(load(q + d + width))));
+    }
   }
 }
 
+// The sums of a row in the order of its columns.
+template <Dtype dtype, typename T, int R>
+const T* in_order(const RowScratch<T>& scratch, const T* sums) {
+  if constexpr (pieces<dtype> == 1) return sums;
+  for (int64_t j = 0; j < scratch.dim_v; j += 2 * width) {
+    const Vector<T> first = load(sums + j), second = load(sums + j + width);
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+    if constexpr (values_in_pairs<dtype, R>) {
+      put_in_order(first, second, scratch.out_row + j);
+      continue;
+    }
+#endif
+    store(scratch.out_row + j, interleave_low(first, second));
+    store(scratch.out_row + j + width, interleave_high(first, second));
+  }
+  return scratch.out_row;
+}
+
 // The softmax of a chunk of keys. True if some row may not see some of them.
-template <typename T, int R>
+template <Dtype dtype, typename T, int R>
 bool weigh_chunk(const Call& call, const Block& block, const RowScratch<T>& scratch, HeadRows<T>& head, int64_t from,
                  int64_t keys) {
   bool hidden = false;
@@ -317,7 +318,30 @@ bool weigh_chunk(const Call& call, const Block& block, const RowScratch<T>& scra
     hidden |= shape_row(call, block, r, from, keys, x, scratch.bias);
     head.rescale[r] = online_softmax_row(call, x, keys, weights, head.largest[r], head.total[r]);
   }
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+  if constexpr (values_in_pairs<dtype, R>) {
+    for (int r = 0; r < R; ++r)
+      head.rounded_total[r] = head.rounded_total[r] * splat(head.rescale[r]) +
+                              round_weights(head.weights + r * key_alignment, keys, head.rounded + r * key_alignment);
+  }
+#endif
   return hidden;
+}
+
+// The values of `keys` keys of a head, from the one on whose weights are number `first` of the chunk.
+template <Dtype dtype, typename T, int R>
+void add_values(const Problem& p, [[maybe_unused]] int rows, const RowScratch<T>& scratch, const HeadRows<T>& head,
+                const char* v, int64_t keys, int64_t first, bool hidden, RowsAhead& ahead) {
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+  if constexpr (values_in_pairs<dtype, R>)
+    return row_values_in_pairs_from<R>(0, p, v, keys, &ahead, rows, head.rounded + first, head.rescale, head.out,
+                                       scratch.dim_v);
+#endif
+  const T* const weights = head.weights + first;
+  if (hidden)
+    row_values_all<dtype, T, R, true>(p, v, keys, ahead, weights, head.rescale, head.out, scratch.dim_v);
+  else
+    row_values_all<dtype, T, R, false>(p, v, keys, ahead, weights, head.rescale, head.out, scratch.dim_v);
 }
 
 // One KV head of a task that has several.
@@ -346,7 +370,8 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
   for (int h = 0; h < block.heads; ++h)
     begin_head<dtype, T, R>(call, block_of_head(block, h), scratch, scratch.heads[h]);
   const KeyRange seen = keys_seen(block);
-  const int64_t begin = seen.begin, end = seen.end;
+  // Pairs of keys begin with an even one, whatever rows see.
+  const int64_t begin = values_in_pairs<dtype, R> ? seen.begin / 2 * 2 : seen.begin, end = seen.end;
 
   const auto k_at = [&](int64_t key) { return element(call.args->k, dtype, key_offset(p, p.k, block, key)); };
   const auto v_at = [&](int64_t key) { return element(call.args->v, dtype, key_offset(p, p.v, block, key)); };
@@ -379,18 +404,14 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
     }
     bool hidden = false;
     for (int h = 0; h < block.heads; ++h)
-      hidden |= weigh_chunk<T, R>(call, block_of_head(block, h), scratch, scratch.heads[h], from, next - from);
+      hidden |= weigh_chunk<dtype, T, R>(call, block_of_head(block, h), scratch, scratch.heads[h], from, next - from);
     for (int64_t key = from; key < next;) {
       const int64_t after = block_end(key);
       RowsAhead ahead = after < next ? v_ahead(after) : k_ahead(next);
       for (int h = 0; h < block.heads; ++h) {
         HeadRows<T>& head = scratch.heads[h];
-        const char* const v = v_at(key) + h * p.v.head * size;
-        const T* const weights = head.weights + (key - from);
-        if (hidden)
-          row_values_all<dtype, T, R, true>(p, v, after - key, ahead, weights, head.rescale, head.out, scratch.dim_v);
-        else
-          row_values_all<dtype, T, R, false>(p, v, after - key, ahead, weights, head.rescale, head.out, scratch.dim_v);
+        add_values<dtype, T, R>(p, block.count, scratch, head, v_at(key) + h * p.v.head * size, after - key, key - from,
+                                hidden, ahead);
         for (T& factor : head.rescale) factor = 1;
       }
       key = after;
@@ -403,9 +424,10 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
     Block of = block_of_head(block, h);
     if (of.partial != nullptr) of.partial += h * block.partial_head;
     for (int r = 0; r < block.count; ++r) {
-      for (int64_t j = 0; j < p.dim_v; ++j) scratch.out_row[j] = head.out[r * scratch.dim_v + place_of<dtype>(j)];
       const T total = sum_of<T>(head.total[r]);
-      finish_row(call, of, r, scratch.out_row, {head.largest[r], total, total});
+      const T of_weights = values_in_pairs<dtype, R> ? sum_of<T>(head.rounded_total[r]) : total;
+      finish_row(call, of, r, in_order<dtype, T, R>(scratch, head.out + r * scratch.dim_v),
+                 {head.largest[r], of_weights, total});
     }
   }
 }

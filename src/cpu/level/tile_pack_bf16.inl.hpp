@@ -24,6 +24,13 @@ inline __mmask32 special_pairs(Words pairs) {
          _mm512_cmplt_epu16_mask(_mm512_sub_epi16(magnitude, one), _mm512_sub_epi16(least, one));
 }
 
+// Products of pairs take numbers below 2^-126 for 0, and 0 times what is not finite for NaN. Sums that came out like
+// that are not finite, or so small that what was lost may count.
+inline Ints may_be_wrong(Floats sums) {
+  constexpr uint32_t least = 0x21800000u;  // 2^-60
+  return (bits_as<Words>(sums) & 0x7fffffffu) - least >= 0x7f800000u - least;
+}
+
 // Looks at many values for the price of three instructions each. A value of 0 looks special, too.
 class SpecialWatch {
  public:

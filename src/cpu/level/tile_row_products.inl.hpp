@@ -70,13 +70,6 @@ template <int R>
   }
 }
 
-// The tile unit takes values below 2^-126 for 0, and 0 times what is not finite for NaN. Sums that came out like that
-// are not finite, or so small that what was lost may count.
-inline Ints may_be_wrong(Floats sums) {
-  constexpr uint32_t least = 0x21800000u;  // 2^-60
-  return (bits_as<Words>(sums) & 0x7fffffffu) - least >= 0x7f800000u - least;
-}
-
 // Adds weight times value for the special values of 32 columns of a key, where the weight is not 0.
 template <int R>
 void add_special(Words values, const char* weights, int64_t key, float* sums) {
@@ -157,8 +150,7 @@ void end_chunk(Tiles& tiles, const Call& call, const TileRowScratch<R>& scratch,
   for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
     const float* const sums = head.next_out + strip * 2 * R * tile_side;
     Ints even{}, odd{};
-    ATTUNE_UNROLL
-    for (int64_t r = 0; r < R; ++r) {
+    for (int64_t r = 0; r < scratch.rows; ++r) {  // sums of rows that are not in use are 0
       even |= may_be_wrong(load(sums + r * tile_side));
       odd |= may_be_wrong(load(sums + (R + r) * tile_side));
     }

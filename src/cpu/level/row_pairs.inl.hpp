@@ -1,0 +1,184 @@
+// Few rows of bf16 (rows.inl.hpp) by instructions that multiply pairs and add up their products: half as many as in
+// float32, and nothing to convert.
+//
+// Pairs of scores are neighbouring channels, as they lie in memory. Pairs of values are neighbouring keys, even ones
+// first: their rows of V are interleaved, and weights rounded to bf16. The instructions take numbers below 2^-126 for
+// 0, and 0 times what is not finite for NaN, like those of the tile unit.
+#pragma once
+
+#include "cpu/level/ahead.inl.hpp"
+#include "cpu/level/tile_pack_bf16.inl.hpp"
+
+namespace attune::cpu::ATTUNE_LEVEL {
+namespace {
+
+// Adds one load of each key times the same channels of R rows.
+template <int R>
+ATTUNE_INLINE void add_score_pairs(const char* const (&k)[width / R], int64_t d, int64_t count, const float* q,
+                                   int64_t q_pitch, Floats (&sum)[width]) {
+  ATTUNE_UNROLL
+  for (int j = 0; j < width / R; ++j) {
+    const auto key = bits_as<__m512bh>(load_pairs(k[j] + d * 2, count));
+    ATTUNE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      const auto row = load_bytes<__m512bh>(reinterpret_cast<const char*>(q + r * q_pitch + d));
+      Floats& to = sum[r * (width / R) + j];
+      to = _mm512_dpbf16_ps(to, key, row);
+    }
+  }
+}
+
+// Rounds a row's weights of `keys` keys, after which zeros come up to a multiple of 32. Returns the sums of what they
+// are then, to be added.
+inline Floats round_weights(float* weights, int64_t keys, uint16_t* rounded) {
+  const int64_t padded = round_up(keys, 2 * width);
+  for (int64_t i = keys; i < padded; ++i) weights[i] = 0;
+  Floats total{};
+  for (int64_t i = 0; i < padded; i += 2 * width) {
+    const auto pairs = bits_as<Words>(_mm512_cvtne2ps_pbh(load(weights + i + width), load(weights + i)));
+    store_bytes(reinterpret_cast<char*>(rounded + i), pairs);
+    total += bits_as<Floats>(pairs << 16) + bits_as<Floats>(pairs & 0xffff0000u);
+  }
+  return total;
+}
+
+// Two vectors of sums, of 32 columns: keys are interleaved within quarters of a vector, so that `low` has the first
+// four of each eight columns, and `high` the others.
+inline void put_in_order(Floats low, Floats high, float* to) {
+  store(to, __builtin_shufflevector(low, high, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23));
+  store(to + width, __builtin_shufflevector(low, high, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31));
+}
+
+// Adds weights times values of R rows, `keys` keys and Loads loads of 32 columns; `load(key, c)` gives load c of a key.
+template <int R, int Loads, typename Load>
+ATTUNE_INLINE void add_value_pairs(const uint16_t* weights, int64_t keys, const Load& load,
+                                   Floats (&sum)[R][2 * Loads]) {
+  for (int64_t i = 0; i < keys; i += 2) {
+    Words low[Loads], high[Loads];
+    ATTUNE_UNROLL
+    for (int c = 0; c < Loads; ++c) {
+      const auto even = bits_as<__m512i>(load(i, c));
+      const auto odd = i + 1 < keys ? bits_as<__m512i>(load(i + 1, c)) : __m512i{};
+      low[c] = bits_as<Words>(_mm512_unpacklo_epi16(even, odd));
+      high[c] = bits_as<Words>(_mm512_unpackhi_epi16(even, odd));
+    }
+    ATTUNE_UNROLL
+    for (int r = 0; r < R; ++r) {
+      int pair;
+      __builtin_memcpy(&pair, weights + r * key_alignment + i, sizeof pair);
+      const auto weight = bits_as<__m512bh>(_mm512_set1_epi32(pair));
+      ATTUNE_UNROLL
+      for (int c = 0; c < Loads; ++c) {
+        sum[r][2 * c] = _mm512_dpbf16_ps(sum[r][2 * c], bits_as<__m512bh>(low[c]), weight);
+        sum[r][2 * c + 1] = _mm512_dpbf16_ps(sum[r][2 * c + 1], bits_as<__m512bh>(high[c]), weight);
+      }
+    }
+  }
+}
+
+// The same sums once more where they may be wrong because of special values: those are 0 in the products, and added
+// apart where their weight is not 0. All other sums stay as they are, so that none depends on its neighbours.
+template <int R, int Loads, typename Load>
+[[gnu::noinline]] void add_value_pairs_again(const uint16_t* weights, int64_t keys, const Load& load,
+                                             Floats (&sum)[R][2 * Loads]) {
+  bool needed = false;
+  for (int64_t i = 0; i < keys && !needed; ++i)
+    for (int c = 0; c < Loads; ++c) needed |= special_pairs(load(i, c)) != 0;
+  if (!needed) return;
+
+  Floats again[R][2 * Loads] = {};
+  const auto load_plain = [&](int64_t key, int c) {
+    const Words values = load(key, c);
+    return bits_as<Words>(_mm512_maskz_mov_epi16(~special_pairs(values), bits_as<__m512i>(values)));
+  };
+  add_value_pairs<R, Loads>(weights, keys, load_plain, again);
+  for (int64_t i = 0; i < keys; ++i) {
+    for (int c = 0; c < Loads; ++c) {
+      const Words values = load(i, c);
+      const auto special = _mm512_maskz_mov_epi16(special_pairs(values), bits_as<__m512i>(values));
+      const auto low = bits_as<Floats>(_mm512_unpacklo_epi16(__m512i{}, special));
+      const auto high = bits_as<Floats>(_mm512_unpackhi_epi16(__m512i{}, special));
+      for (int r = 0; r < R; ++r) {
+        const auto weight = bits_as<float>(uint32_t{weights[r * key_alignment + i]} << 16);
+        if (weight == 0) continue;
+        again[r][2 * c] += weight * low;
+        again[r][2 * c + 1] += weight * high;
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < 2 * Loads; ++c) sum[r][c] = may_be_wrong(sum[r][c]) ? again[r][c] : sum[r][c];
+}
+
+// Whether sums of the first `rows` rows may be wrong. Those of other rows are 0, and so are columns past the last
+// load's `tail`.
+template <int R, int Loads>
+ATTUNE_INLINE bool any_may_be_wrong(const Floats (&sum)[R][2 * Loads], int rows, int64_t tail) {
+  const Ints low_column{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+  const auto last = static_cast<int32_t>(tail);
+  Ints wrong[2 * Loads] = {};
+  ATTUNE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    if (r >= rows) break;
+    ATTUNE_UNROLL
+    for (int c = 0; c < 2 * Loads; ++c) wrong[c] |= may_be_wrong(sum[r][c]);
+  }
+  wrong[2 * Loads - 2] &= low_column < last;
+  wrong[2 * Loads - 1] &= low_column + 4 < last;
+  Ints all{};
+  ATTUNE_UNROLL
+  for (const Ints& lanes : wrong) all |= lanes;
+  return any(all);
+}
+
+// out[r] = out[r] * rescale[r] + sum over keys of weights[r][i] * v[i], for R rows, of which `rows` are in use, and
+// Loads loads of columns. The last load has `tail` elements, if fewer than a full one.
+template <int R, int Loads>
+void row_values_in_pairs(const char* v, int64_t step, int64_t keys, int64_t tail, RowsAhead* ahead, int rows,
+                         const uint16_t* weights, const float* rescale, float* out, int64_t out_pitch) {
+  const auto load_values = [=](int64_t key, int c) {
+    return load_pairs(v + key * step + c * tile_row_bytes, c + 1 < Loads ? 2 * width : tail);
+  };
+  Floats sum[R][2 * Loads] = {};
+  add_value_pairs<R, Loads>(
+      weights, keys,
+      [&](int64_t key, int c) {
+        if (c == 0 && ahead != nullptr) ahead->fetch();
+        return load_values(key, c);
+      },
+      sum);
+  if (any_may_be_wrong<R, Loads>(sum, rows, tail)) [[unlikely]] {
+    Floats sums[R][2 * Loads];  // a copy: whatever has an address is in no register
+    for (int r = 0; r < R; ++r)
+      for (int c = 0; c < 2 * Loads; ++c) sums[r][c] = sum[r][c];
+    add_value_pairs_again<R, Loads>(weights, keys, load_values, sums);
+    for (int r = 0; r < R; ++r)
+      for (int c = 0; c < 2 * Loads; ++c) sum[r][c] = sums[r][c];
+  }
+  ATTUNE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    ATTUNE_UNROLL
+    for (int c = 0; c < 2 * Loads; ++c) {
+      float* const at = out + r * out_pitch + c * width;
+      store(at, multiply_add(load(at), splat(rescale[r]), sum[r][c]));
+    }
+  }
+}
+
+// The same for the columns from `column` on, as many loads at a time as there are columns and registers for.
+template <int R, int Loads = 8 / R>
+void row_values_in_pairs_from(int64_t column, const Problem& p, const char* v, int64_t keys, RowsAhead* ahead, int rows,
+                              const uint16_t* weights, const float* rescale, float* out, int64_t out_pitch) {
+  constexpr int64_t columns = 2 * width;
+  for (; column + (Loads - 1) * columns < p.dim_v; column += Loads * columns) {
+    const int64_t tail = smaller_of(columns, p.dim_v - column - (Loads - 1) * columns);
+    row_values_in_pairs<R, Loads>(v + column * 2, p.v.row * 2, keys, tail, ahead, rows, weights, rescale, out + column,
+                                  out_pitch);
+    ahead = nullptr;
+  }
+  if constexpr (Loads > 1)
+    row_values_in_pairs_from<R, Loads / 2>(column, p, v, keys, ahead, rows, weights, rescale, out, out_pitch);
+}
+
+}  // namespace
+}  // namespace attune::cpu::ATTUNE_LEVEL
