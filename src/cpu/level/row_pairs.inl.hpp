@@ -28,6 +28,46 @@ ATTUNE_INLINE void add_score_pairs(const char* const (&k)[width / R], int64_t d,
   }
 }
 
+// Eight rows are the lanes of half a vector instead, and nothing is left to be summed across lanes: a pair of channels
+// of a key meets that of all rows. q has pairs of channels x 8 rows.
+constexpr int lane_rows = 8;
+
+inline void put_pairs_of_row(Words pairs, int64_t row, float* q) {
+  ATTUNE_UNROLL
+  for (int i = 0; i < width; ++i) q[i * lane_rows + row] = bits_as<Floats>(pairs)[i];
+}
+
+// x[r][i] = q[r] . k[i] for 8 rows and up to 8 keys, the first of them at `k`, `step` bytes apart. x is written for 8.
+inline void score_lanes(const char* k, int64_t step, int64_t keys, int64_t dim, const float* q, float* x) {
+  const char* key[8];
+  for (int j = 0; j < 8; ++j) key[j] = k + smaller_of(j, keys - 1) * step;
+  __m256 sum[8] = {}, sum_of_others[8] = {};  // two chains of sums for each key
+  const auto add = [&](int64_t channel, int count, __m256(&to)[8]) {
+    const auto of_rows = load_bytes<__m256bh>(reinterpret_cast<const char*>(q + channel / 2 * lane_rows));
+    ATTUNE_UNROLL
+    for (int j = 0; j < 8; ++j) {
+      int pair = 0;
+      __builtin_memcpy(&pair, key[j] + channel * 2, static_cast<size_t>(count) * 2);
+      to[j] = _mm256_dpbf16_ps(to[j], of_rows, bits_as<__m256bh>(_mm256_set1_epi32(pair)));
+    }
+  };
+  int64_t d = 0;
+  for (; d + 4 <= dim; d += 4) {
+    add(d, 2, sum);
+    add(d + 2, 2, sum_of_others);
+  }
+  if (d + 2 <= dim) {
+    add(d, 2, sum);
+    d += 2;
+  }
+  if (d < dim) add(d, 1, sum_of_others);
+  ATTUNE_UNROLL
+  for (int j = 0; j < 8; ++j) sum[j] += sum_of_others[j];
+  transpose(sum);
+  ATTUNE_UNROLL
+  for (int r = 0; r < 8; ++r) store_bytes(reinterpret_cast<char*>(x + r * key_alignment), sum[r]);
+}
+
 // Rounds a row's weights of `keys` keys, after which zeros come up to a multiple of 32. Returns the sums of what they
 // are then, to be added.
 inline Floats round_weights(float* weights, int64_t keys, uint16_t* rounded) {

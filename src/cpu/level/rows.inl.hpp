@@ -113,6 +113,15 @@ void row_scores(const Problem& p, const char* first, int64_t keys, RowsAhead& ah
   constexpr int keys_at_once = width / R;
   constexpr int n = pieces<dtype>;
   const int64_t step = p.k.row * size_of<dtype>;
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+  if constexpr (scores_in_pairs<dtype, R> && R == lane_rows) {
+    for (int64_t i = 0; i < keys; i += lane_rows) {
+      for (int64_t j = i; j < smaller_of(i + lane_rows, keys); ++j) ahead.fetch();
+      score_lanes(first + i * step, step, keys - i, p.dim_qk, q, x + i);
+    }
+    return;
+  }
+#endif
   const int64_t whole = p.dim_qk / unit<dtype> * unit<dtype>;
   for (int64_t i = 0; i < keys; i += keys_at_once) {
     const char* k[keys_at_once];
@@ -270,17 +279,28 @@ void begin_head(const Call& call, const Block& block, const RowScratch<T>& scrat
     head.largest[r] = -float_infinity;
     head.total[r] = head.rounded_total[r] = Vector<T>{};
     head.rescale[r] = 0;
-    float* const q = head.q + r * scratch.dim_qk;
-    for (int64_t d = 0; d < scratch.dim_qk; d += width) store(q + d, Floats{});
     for (int64_t j = 0; j < scratch.dim_v; j += lanes<T>) store(head.out + r * scratch.dim_v + j, Vector<T>{});
-    const char* const from = r < block.count ? q_row(call, block, r) : nullptr;
+  }
+  for (int64_t d = 0; d < R * scratch.dim_qk; d += width) store(head.q + d, Floats{});
+  for (int64_t r = 0; r < block.count; ++r) {
+    const char* const from = q_row(call, block, r);
     if (from == nullptr) continue;
     for (int64_t d = 0; d < call.problem->dim_qk; d += unit<dtype>) {
+      float* const q = head.q + r * scratch.dim_qk + d;
       Floats loaded[pieces<dtype>];
       load_pieces<dtype>(from + d * size_of<dtype>, call.problem->dim_qk - d, loaded);
-      for (int piece = 0; piece < pieces<dtype>; ++piece) store(q + d + piece * width, loaded[piece] * call.q_factor);
-      if constexpr (scores_in_pairs<dtype, R>)
-        store(q + d, bits_as<Floats>(bits_as<Words>(load(q + d)) >> 16 | bits_as<Words>(load(q + d + width))));
+      for (Floats& piece : loaded) piece *= call.q_factor;
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+      if constexpr (scores_in_pairs<dtype, R>) {
+        const Words pairs = bits_as<Words>(loaded[0]) >> 16 | bits_as<Words>(loaded[1]);
+        if constexpr (R == lane_rows)
+          put_pairs_of_row(pairs, r, head.q + d / 2 * lane_rows);
+        else
+          store_bytes(reinterpret_cast<char*>(q), pairs);
+        continue;
+      }
+#endif
+      for (int piece = 0; piece < pieces<dtype>; ++piece) store(q + piece * width, loaded[piece]);
     }
   }
 }

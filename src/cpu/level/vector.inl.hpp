@@ -230,6 +230,8 @@ inline Doubles interleave_low(Doubles a, Doubles b) { return __builtin_shuffleve
 inline Doubles interleave_high(Doubles a, Doubles b) {
   return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
+inline __m256 interleave_low(__m256 a, __m256 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+inline __m256 interleave_high(__m256 a, __m256 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
 #elif defined(__AVX2__)
 inline Floats interleave_low(Floats a, Floats b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
 inline Floats interleave_high(Floats a, Floats b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
