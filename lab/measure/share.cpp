@@ -13,8 +13,9 @@ namespace {
 // Stacked query rows up to which K and V may come from memory more slowly than they are used. Beyond, a problem whose
 // bytes would take longer than its operations is a short one, and lies in a cache.
 constexpr int64_t few_rows = 32;
-// Those whose values, and mostly scores, all levels but the tile unit's compute in float32 (docs/cpu.md).
-constexpr int64_t rows_in_float32 = 16;
+// Rows whose bf16 is multiplied in pairs by vectors that can (docs/cpu.md): enough to gain by it, and either few enough
+// for the row path or enough for the groups of 32 of the block path.
+bool in_pairs_by_vectors(int64_t rows) { return (rows >= 3 && rows <= 8) || rows > 16; }
 
 // A GPU's tables know this one alone, and do not name it.
 constexpr std::string_view gpu_ceiling = "matmul";
@@ -27,7 +28,7 @@ std::vector<std::string> cpu_ceilings_of(const Problem& problem, std::string_vie
   const int64_t rows = problem.group() * problem.seq_q;
   const bool tiles_can = problem.dtype != Dtype::f32 || problem.has(ATTUNE_F32_HIGH);
   const bool on_tiles = tiles_can && (kernel == "cpu/amx" || (kernel.empty() && machine.tiles));
-  const bool pairs_can = problem.dtype == Dtype::bf16 && rows > rows_in_float32;
+  const bool pairs_can = problem.dtype == Dtype::bf16 && in_pairs_by_vectors(rows);
   const bool in_pairs = pairs_can && (kernel == "cpu/avx512bf16" || (kernel.empty() && machine.vectors));
   std::vector<std::string> ceilings{on_tiles ? "amx" : in_pairs ? "pairs" : "fma"};
   if (rows <= few_rows) ceilings.emplace_back("read");

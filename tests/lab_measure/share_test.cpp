@@ -49,7 +49,10 @@ TEST(Shares, OfPairsOnlyForWhatIsComputedInThem) {
   EXPECT_THAT(ceilings(long_rows_f32, "cpu/avx512bf16"), ElementsAre("fma"));
   EXPECT_THAT(ceilings("fwd b1 h8/8 q1024 k1024 d128 f16", "cpu/avx512bf16"), ElementsAre("fma"));
   EXPECT_THAT(ceilings("fwd b1 h8/8 q1024 k1024 d128 f32 high", "cpu/avx512bf16"), ElementsAre("fma"));
-  EXPECT_THAT(ceilings(decoding, "cpu/avx512bf16"), ElementsAre("fma", "read"));
+  EXPECT_THAT(ceilings(decoding, "cpu/avx512bf16"), ElementsAre("pairs", "read"));
+  EXPECT_THAT(ceilings("fwd b1 h16/8 q1 k64 d64 bf16", "cpu/avx512bf16"), ElementsAre("fma", "read"));
+  EXPECT_THAT(ceilings("fwd b1 h64/8 q1 k64 d64 bf16", "cpu/avx512bf16"), ElementsAre("pairs", "read"));
+  EXPECT_THAT(ceilings("fwd b1 h72/8 q1 k64 d64 bf16", "cpu/avx512bf16"), ElementsAre("fma", "read"));
   EXPECT_THAT(ceilings("fwd b1 h8/8 q16 k64 d64 bf16", "cpu/avx512bf16"), ElementsAre("fma", "read"));
   EXPECT_THAT(ceilings("fwd b1 h8/8 q17 k64 d64 bf16", "cpu/avx512bf16"), ElementsAre("pairs", "read"));
 }
