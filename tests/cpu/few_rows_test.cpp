@@ -186,6 +186,7 @@ TEST_P(FewRows, RowsDoNotDependOnTheirNeighbours) {
 TEST_P(FewRows, AHiddenKeyHasNoInfluence) {
   constexpr int64_t keys = 300;
   for (const char* text : {"fwd b1 h2/1 q3 k300 d64 bf16 causal-br w90,-1", "fwd b1 h2/1 q8 k300 d40/72 bf16 causal-br",
+                           "fwd b1 h2/1 q2 k300 d64/136 bf16 causal-br w90,-1",
                            "fwd b1 h3/1 q2 k300 d64 bf16 mask=11qk", "fwd b1 h4/1 q2 k300 d64 bf16 bias=11qk"}) {
     ForwardCall call = filled(text);
     const Problem problem = problem_from(call.desc);
@@ -236,12 +237,14 @@ TEST_P(FewRows, AHiddenKeyHasNoInfluence) {
   }
 }
 
-// Values the tile unit would flush to 0, or multiply by 0 to NaN, in columns of their own: each row has what a sum by
-// its definition gives.
+// Values that products of pairs would flush to 0, or multiply by 0 to NaN, in columns of their own: each row has what a
+// sum by its definition gives.
 TEST_P(FewRows, SpecialValues) {
-  for (const int rows : {2, 8, 16})
+  for (const int rows : {2, 3, 4, 8, 16})
     for (const int64_t keys : {5, 400}) {
-      const std::string text = "fwd b1 h" + std::to_string(rows) + "/1 q1 k" + std::to_string(keys) + " d32/64 bf16";
+      const int dim = rows == 3 ? 72 : 64;
+      const std::string text = "fwd b1 h" + std::to_string(rows) + "/1 q1 k" + std::to_string(keys) + " d32/" +
+                               std::to_string(dim) + " bf16";
       ForwardCall call = filled(text);
       const ForwardCall clean = computed(text);
       for (int64_t key = 0; key < keys; ++key) {
@@ -257,7 +260,7 @@ TEST_P(FewRows, SpecialValues) {
         const auto o = [&](int64_t column) {
           return load_element(call.o.data(), Dtype::bf16, head * call.desc.o.head + column);
         };
-        std::vector<double> expected(64);
+        std::vector<double> expected(static_cast<size_t>(dim));
         cpu::reference_row(problem, call.args(), 0, head, 0, expected.data(), nullptr, nullptr);
         EXPECT_NEAR(o(3), expected[3], 0x1p-133) << text << " head " << head;  // the smallest number of all
         EXPECT_NEAR(o(9) / expected[9], 1.0, 0.01) << text << " head " << head;

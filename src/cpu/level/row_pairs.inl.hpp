@@ -21,7 +21,7 @@ ATTUNE_INLINE void add_score_pairs(const char* const (&k)[width / R], int64_t d,
     const auto key = bits_as<__m512bh>(load_pairs(k[j] + d * 2, count));
     ATTUNE_UNROLL
     for (int r = 0; r < R; ++r) {
-      const auto row = load_bytes<__m512bh>(reinterpret_cast<const char*>(q + r * q_pitch + d));
+      const auto row = load_bytes<__m512bh>(q + r * q_pitch + d);
       Floats& to = sum[r * (width / R) + j];
       to = _mm512_dpbf16_ps(to, key, row);
     }
@@ -38,12 +38,12 @@ inline void put_pairs_of_row(Words pairs, int64_t row, float* q) {
 }
 
 // x[r][i] = q[r] . k[i] for 8 rows and up to 8 keys, the first of them at `k`, `step` bytes apart. x is written for 8.
-inline void score_lanes(const char* k, int64_t step, int64_t keys, int64_t dim, const float* q, float* x) {
+inline void score_eight_keys(const char* k, int64_t step, int64_t keys, int64_t dim, const float* q, float* x) {
   const char* key[8];
   for (int j = 0; j < 8; ++j) key[j] = k + smaller_of(j, keys - 1) * step;
   __m256 sum[8] = {}, sum_of_others[8] = {};  // two chains of sums for each key
   const auto add = [&](int64_t channel, int count, __m256(&to)[8]) {
-    const auto of_rows = load_bytes<__m256bh>(reinterpret_cast<const char*>(q + channel / 2 * lane_rows));
+    const auto of_rows = load_bytes<__m256bh>(q + channel / 2 * lane_rows);
     ATTUNE_UNROLL
     for (int j = 0; j < 8; ++j) {
       int pair = 0;
@@ -65,7 +65,16 @@ inline void score_lanes(const char* k, int64_t step, int64_t keys, int64_t dim, 
   for (int j = 0; j < 8; ++j) sum[j] += sum_of_others[j];
   transpose(sum);
   ATTUNE_UNROLL
-  for (int r = 0; r < 8; ++r) store_bytes(reinterpret_cast<char*>(x + r * key_alignment), sum[r]);
+  for (int r = 0; r < 8; ++r) store_bytes(x + r * key_alignment, sum[r]);
+}
+
+inline void row_scores_in_lanes(const Problem& p, const char* k, int64_t keys, RowsAhead& ahead, const float* q,
+                                float* x) {
+  const int64_t step = p.k.row * 2;
+  for (int64_t i = 0; i < keys; i += 8) {
+    for (int64_t j = i; j < smaller_of(i + 8, keys); ++j) ahead.fetch();
+    score_eight_keys(k + i * step, step, keys - i, p.dim_qk, q, x + i);
+  }
 }
 
 // Rounds a row's weights of `keys` keys, after which zeros come up to a multiple of 32. Returns the sums of what they
@@ -76,7 +85,7 @@ inline Floats round_weights(float* weights, int64_t keys, uint16_t* rounded) {
   Floats total{};
   for (int64_t i = 0; i < padded; i += 2 * width) {
     const auto pairs = bits_as<Words>(_mm512_cvtne2ps_pbh(load(weights + i + width), load(weights + i)));
-    store_bytes(reinterpret_cast<char*>(rounded + i), pairs);
+    store_bytes(rounded + i, pairs);
     total += bits_as<Floats>(pairs << 16) + bits_as<Floats>(pairs & 0xffff0000u);
   }
   return total;
@@ -116,11 +125,23 @@ ATTUNE_INLINE void add_value_pairs(const uint16_t* weights, int64_t keys, const 
   }
 }
 
-// The same sums once more where they may be wrong because of special values: those are 0 in the products, and added
-// apart where their weight is not 0. All other sums stay as they are, so that none depends on its neighbours.
+// Where sums go, and what those from before are multiplied by.
+struct RowSums {
+  float* out;
+  int64_t pitch;
+  const float* rescale;
+
+  // Vector c of row r, after `added`.
+  ATTUNE_INLINE Floats after(int r, int c, Floats added) const {
+    return multiply_add(load(out + r * pitch + c * width), splat(rescale[r]), added);
+  }
+};
+
+// The same where sums, `after` all that was added, may be wrong because of special values: those are 0 in the products,
+// and added apart where their weight is not 0. All other sums stay as they are, so that none depends on its neighbours.
 template <int R, int Loads, typename Load>
-[[gnu::noinline]] void add_value_pairs_again(const uint16_t* weights, int64_t keys, const Load& load,
-                                             Floats (&sum)[R][2 * Loads]) {
+[[gnu::noinline]] void add_value_pairs_again(const uint16_t* weights, int64_t keys, const Load& load, RowSums sums,
+                                             Floats (&after)[R][2 * Loads]) {
   bool needed = false;
   for (int64_t i = 0; i < keys && !needed; ++i)
     for (int c = 0; c < Loads; ++c) needed |= special_pairs(load(i, c)) != 0;
@@ -147,11 +168,12 @@ template <int R, int Loads, typename Load>
     }
   }
   for (int r = 0; r < R; ++r)
-    for (int c = 0; c < 2 * Loads; ++c) sum[r][c] = may_be_wrong(sum[r][c]) ? again[r][c] : sum[r][c];
+    for (int c = 0; c < 2 * Loads; ++c)
+      after[r][c] = may_be_wrong(after[r][c]) ? sums.after(r, c, again[r][c]) : after[r][c];
 }
 
-// Whether sums of the first `rows` rows may be wrong. Those of other rows are 0, and so are columns past the last
-// load's `tail`.
+// Whether sums of the first `rows` rows may be wrong; nobody reads those of others. Columns past the last load's `tail`
+// are 0.
 template <int R, int Loads>
 ATTUNE_INLINE bool any_may_be_wrong(const Floats (&sum)[R][2 * Loads], int rows, int64_t tail) {
   const Ints low_column{0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
@@ -175,7 +197,7 @@ ATTUNE_INLINE bool any_may_be_wrong(const Floats (&sum)[R][2 * Loads], int rows,
 // Loads loads of columns. The last load has `tail` elements, if fewer than a full one.
 template <int R, int Loads>
 void row_values_in_pairs(const char* v, int64_t step, int64_t keys, int64_t tail, RowsAhead* ahead, int rows,
-                         const uint16_t* weights, const float* rescale, float* out, int64_t out_pitch) {
+                         const uint16_t* weights, RowSums sums) {
   const auto load_values = [=](int64_t key, int c) {
     return load_pairs(v + key * step + c * tile_row_bytes, c + 1 < Loads ? 2 * width : tail);
   };
@@ -187,37 +209,35 @@ void row_values_in_pairs(const char* v, int64_t step, int64_t keys, int64_t tail
         return load_values(key, c);
       },
       sum);
-  if (any_may_be_wrong<R, Loads>(sum, rows, tail)) [[unlikely]] {
-    Floats sums[R][2 * Loads];  // a copy: whatever has an address is in no register
-    for (int r = 0; r < R; ++r)
-      for (int c = 0; c < 2 * Loads; ++c) sums[r][c] = sum[r][c];
-    add_value_pairs_again<R, Loads>(weights, keys, load_values, sums);
-    for (int r = 0; r < R; ++r)
-      for (int c = 0; c < 2 * Loads; ++c) sum[r][c] = sums[r][c];
-  }
-  ATTUNE_UNROLL
-  for (int r = 0; r < R; ++r) {
+  const auto for_each = [](const auto& body) {
     ATTUNE_UNROLL
-    for (int c = 0; c < 2 * Loads; ++c) {
-      float* const at = out + r * out_pitch + c * width;
-      store(at, multiply_add(load(at), splat(rescale[r]), sum[r][c]));
+    for (int r = 0; r < R; ++r) {
+      ATTUNE_UNROLL
+      for (int c = 0; c < 2 * Loads; ++c) body(r, c);
     }
+  };
+  for_each([&](int r, int c) { sum[r][c] = sums.after(r, c, sum[r][c]); });
+  if (any_may_be_wrong<R, Loads>(sum, rows, tail)) [[unlikely]] {
+    Floats after[R][2 * Loads];  // a copy: what others get the address of is in no register
+    for_each([&](int r, int c) { after[r][c] = sum[r][c]; });
+    add_value_pairs_again<R, Loads>(weights, keys, load_values, sums, after);
+    for_each([&](int r, int c) { sum[r][c] = after[r][c]; });
   }
+  for_each([&](int r, int c) { store(sums.out + r * sums.pitch + c * width, sum[r][c]); });
 }
 
 // The same for the columns from `column` on, as many loads at a time as there are columns and registers for.
 template <int R, int Loads = 8 / R>
 void row_values_in_pairs_from(int64_t column, const Problem& p, const char* v, int64_t keys, RowsAhead* ahead, int rows,
-                              const uint16_t* weights, const float* rescale, float* out, int64_t out_pitch) {
+                              const uint16_t* weights, RowSums sums) {
   constexpr int64_t columns = 2 * width;
   for (; column + (Loads - 1) * columns < p.dim_v; column += Loads * columns) {
     const int64_t tail = smaller_of(columns, p.dim_v - column - (Loads - 1) * columns);
-    row_values_in_pairs<R, Loads>(v + column * 2, p.v.row * 2, keys, tail, ahead, rows, weights, rescale, out + column,
-                                  out_pitch);
+    row_values_in_pairs<R, Loads>(v + column * 2, p.v.row * 2, keys, tail, ahead, rows, weights,
+                                  {sums.out + column, sums.pitch, sums.rescale});
     ahead = nullptr;
   }
-  if constexpr (Loads > 1)
-    row_values_in_pairs_from<R, Loads / 2>(column, p, v, keys, ahead, rows, weights, rescale, out, out_pitch);
+  if constexpr (Loads > 1) row_values_in_pairs_from<R, Loads / 2>(column, p, v, keys, ahead, rows, weights, sums);
 }
 
 }  // namespace

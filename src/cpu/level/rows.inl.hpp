@@ -70,7 +70,8 @@ constexpr bool values_in_pairs = false;
 // The state of one KV head.
 template <typename T>
 struct HeadRows {
-  float* q = nullptr;           // few_rows x padded dim_qk; pairs in place of every other vector where scores_in_pairs
+  // few_rows x padded dim_qk. Where scores_in_pairs: pairs in place of every other vector, or pairs x 8 rows.
+  float* q = nullptr;
   T* out = nullptr;             // few_rows x padded dim_v
   float* x = nullptr;           // few_rows x key_alignment
   T* weights = nullptr;         // few_rows x key_alignment; the same memory as x where the types agree
@@ -100,7 +101,8 @@ struct RowScratch {
         head->weights = head->x;
       else
         head->weights = arena.take<T>(few_rows * key_alignment);
-      if (values_in_pairs<Dtype::bf16, few_rows>) head->rounded = arena.take<uint16_t>(few_rows * key_alignment);
+      if constexpr (values_in_pairs<Dtype::bf16, few_rows> && sizeof(T) == sizeof(float))
+        head->rounded = arena.take<uint16_t>(few_rows * key_alignment);
     }
   }
 };
@@ -113,15 +115,6 @@ void row_scores(const Problem& p, const char* first, int64_t keys, RowsAhead& ah
   constexpr int keys_at_once = width / R;
   constexpr int n = pieces<dtype>;
   const int64_t step = p.k.row * size_of<dtype>;
-#if defined(ATTUNE_PAIRS_IN_VECTORS)
-  if constexpr (scores_in_pairs<dtype, R> && R == lane_rows) {
-    for (int64_t i = 0; i < keys; i += lane_rows) {
-      for (int64_t j = i; j < smaller_of(i + lane_rows, keys); ++j) ahead.fetch();
-      score_lanes(first + i * step, step, keys - i, p.dim_qk, q, x + i);
-    }
-    return;
-  }
-#endif
   const int64_t whole = p.dim_qk / unit<dtype> * unit<dtype>;
   for (int64_t i = 0; i < keys; i += keys_at_once) {
     const char* k[keys_at_once];
@@ -296,7 +289,7 @@ void begin_head(const Call& call, const Block& block, const RowScratch<T>& scrat
         if constexpr (R == lane_rows)
           put_pairs_of_row(pairs, r, head.q + d / 2 * lane_rows);
         else
-          store_bytes(reinterpret_cast<char*>(q), pairs);
+          store_bytes(q, pairs);
         continue;
       }
 #endif
@@ -348,20 +341,35 @@ bool weigh_chunk(const Call& call, const Block& block, const RowScratch<T>& scra
   return hidden;
 }
 
+// The scores of `keys` keys of a head, the first of them at `k`.
+template <Dtype dtype, typename T, int R>
+void compute_scores(const Problem& p, const RowScratch<T>& scratch, const HeadRows<T>& head, const char* k,
+                    int64_t keys, RowsAhead& ahead, float* x) {
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+  if constexpr (scores_in_pairs<dtype, R> && R == lane_rows)
+    row_scores_in_lanes(p, k, keys, ahead, head.q, x);
+  else
+#endif
+    row_scores<dtype, R>(p, k, keys, ahead, head.q, scratch.dim_qk, x);
+}
+
 // The values of `keys` keys of a head, from the one on whose weights are number `first` of the chunk.
 template <Dtype dtype, typename T, int R>
 void add_values(const Problem& p, [[maybe_unused]] int rows, const RowScratch<T>& scratch, const HeadRows<T>& head,
                 const char* v, int64_t keys, int64_t first, bool hidden, RowsAhead& ahead) {
 #if defined(ATTUNE_PAIRS_IN_VECTORS)
-  if constexpr (values_in_pairs<dtype, R>)
-    return row_values_in_pairs_from<R>(0, p, v, keys, &ahead, rows, head.rounded + first, head.rescale, head.out,
-                                       scratch.dim_v);
+  if constexpr (values_in_pairs<dtype, R>) {
+    row_values_in_pairs_from<R>(0, p, v, keys, &ahead, rows, head.rounded + first,
+                                {head.out, scratch.dim_v, head.rescale});
+  } else
 #endif
-  const T* const weights = head.weights + first;
-  if (hidden)
-    row_values_all<dtype, T, R, true>(p, v, keys, ahead, weights, head.rescale, head.out, scratch.dim_v);
-  else
-    row_values_all<dtype, T, R, false>(p, v, keys, ahead, weights, head.rescale, head.out, scratch.dim_v);
+  {
+    const T* const weights = head.weights + first;
+    if (hidden)
+      row_values_all<dtype, T, R, true>(p, v, keys, ahead, weights, head.rescale, head.out, scratch.dim_v);
+    else
+      row_values_all<dtype, T, R, false>(p, v, keys, ahead, weights, head.rescale, head.out, scratch.dim_v);
+  }
 }
 
 // One KV head of a task that has several.
@@ -417,8 +425,8 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
       RowsAhead ahead = after < next ? k_ahead(after) : v_ahead(from);
       for (int h = 0; h < block.heads; ++h) {
         const HeadRows<T>& head = scratch.heads[h];
-        row_scores<dtype, R>(p, k_at(key) + h * p.k.head * size, after - key, ahead, head.q, scratch.dim_qk,
-                             head.x + (key - from));
+        compute_scores<dtype, T, R>(p, scratch, head, k_at(key) + h * p.k.head * size, after - key, ahead,
+                                    head.x + (key - from));
       }
       key = after;
     }

@@ -8,7 +8,7 @@ namespace attune::cpu::ATTUNE_LEVEL {
 namespace {
 
 // The tiles of the two products, by what they hold. Those with R rows or R columns are quicker to load and to store
-// than full ones.
+// than full ones; `odd` ones are not used where they lie below `even` ones.
 enum ScoreTile { scores_low, scores_high, queries, low_keys, high_keys };
 enum ValueTile { out_even, out_odd, low_even, low_odd, high_even, high_odd, low_values, high_values };
 // Whether the rows for odd columns lie below those for even ones in the same tile: one load, product and store for
@@ -33,7 +33,7 @@ constexpr TileConfig value_tiles = [] {
 // in between takes hundreds of cycles, so that spans of fewer heads are longer.
 inline int64_t keys_of_span(int64_t heads) { return key_alignment * larger_of(4 / heads, 1); }
 
-// Weights of a step of keys: four tiles, in the order of ValueTile.
+// Weights of a step of keys: even, odd and again for the higher keys, R rows each.
 template <int R>
 constexpr int64_t weights_tile_bytes = R * tile_row_bytes;
 template <int R>
@@ -52,12 +52,13 @@ struct TileRowHead {
 template <int R>
 struct TileRowScratch {
   TileRowHead heads[max_task_heads];
-  int64_t rows, qk_steps = 0, v_strips = 0, dim_v = 0;  // rows in use
-  float* bias = nullptr;                                // key_alignment x R
-  char* copied = nullptr;                               // a step of K or V that cannot be read in place
-  char* weights[2] = {};                                // of two steps of keys
-  char* values = nullptr;                               // a strip of V without its special values
-  float* again = nullptr;                               // a strip of sums
+  int64_t rows = 0;  // in use
+  int64_t qk_steps = 0, v_strips = 0, dim_v = 0;
+  float* bias = nullptr;   // key_alignment x R
+  char* copied = nullptr;  // a step of K or V that cannot be read in place
+  char* weights[2] = {};   // of two steps of keys
+  char* values = nullptr;  // a strip of V without its special values
+  float* again = nullptr;  // a strip of sums
   float* out_row = nullptr;
 
   TileRowScratch(const Problem& p, int in_use, int count, Arena& arena) : rows(in_use) {

@@ -150,7 +150,7 @@ void end_chunk(Tiles& tiles, const Call& call, const TileRowScratch<R>& scratch,
   for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
     const float* const sums = head.next_out + strip * 2 * R * tile_side;
     Ints even{}, odd{};
-    for (int64_t r = 0; r < scratch.rows; ++r) {  // sums of rows that are not in use are 0
+    for (int64_t r = 0; r < scratch.rows; ++r) {
       even |= may_be_wrong(load(sums + r * tile_side));
       odd |= may_be_wrong(load(sums + (R + r) * tile_side));
     }
