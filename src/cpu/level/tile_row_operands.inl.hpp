@@ -52,7 +52,6 @@ struct TileRowHead {
 template <int R>
 struct TileRowScratch {
   TileRowHead heads[max_task_heads];
-  int64_t rows = 0;  // in use
   int64_t qk_steps = 0, v_strips = 0, dim_v = 0;
   float* bias = nullptr;   // key_alignment x R
   char* copied = nullptr;  // a step of K or V that cannot be read in place
@@ -61,7 +60,7 @@ struct TileRowScratch {
   float* again = nullptr;  // a strip of sums
   float* out_row = nullptr;
 
-  TileRowScratch(const Problem& p, int in_use, int count, Arena& arena) : rows(in_use) {
+  TileRowScratch(const Problem& p, int count, Arena& arena) {
     qk_steps = round_up(p.dim_qk, step_channels) / step_channels;
     v_strips = round_up(p.dim_v, 2 * tile_side) / (2 * tile_side);
     dim_v = p.dim_v;

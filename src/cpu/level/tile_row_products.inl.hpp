@@ -31,9 +31,10 @@ template <int R>
 ATTUNE_INLINE void load_weights(Tiles& tiles, const char* weights) {
   tiles.load<low_even>(weights, tile_row_bytes);
   tiles.load<high_even>(weights + 2 * weights_tile_bytes<R>, tile_row_bytes);
-  if constexpr (odd_below_even<R>) return;
-  tiles.load<low_odd>(weights + weights_tile_bytes<R>, tile_row_bytes);
-  tiles.load<high_odd>(weights + 3 * weights_tile_bytes<R>, tile_row_bytes);
+  if constexpr (!odd_below_even<R>) {
+    tiles.load<low_odd>(weights + weights_tile_bytes<R>, tile_row_bytes);
+    tiles.load<high_odd>(weights + 3 * weights_tile_bytes<R>, tile_row_bytes);
+  }
 }
 
 // Adds the products of the weights that were loaded and a strip of 32 columns of values to sums; `go_on` is called
@@ -150,7 +151,8 @@ void end_chunk(Tiles& tiles, const Call& call, const TileRowScratch<R>& scratch,
   for (int64_t strip = 0; strip < scratch.v_strips; ++strip) {
     const float* const sums = head.next_out + strip * 2 * R * tile_side;
     Ints even{}, odd{};
-    for (int64_t r = 0; r < scratch.rows; ++r) {
+    ATTUNE_UNROLL
+    for (int64_t r = 0; r < R; ++r) {
       even |= may_be_wrong(load(sums + r * tile_side));
       odd |= may_be_wrong(load(sums + (R + r) * tile_side));
     }

@@ -59,7 +59,7 @@ template <int R>
 class TileRowTask {
  public:
   TileRowTask(const Call& call, const Block& block, Arena arena)
-      : call_(call), block_(block), p_(*call.problem), scratch_(p_, block.count, block.heads, arena) {
+      : call_(call), block_(block), p_(*call.problem), scratch_(p_, block.heads, arena) {
     const KeyRange seen = keys_seen(block);
     begin_ = seen.begin / step_keys * step_keys;
     end_ = round_up(seen.end, step_keys);
@@ -188,7 +188,7 @@ inline size_t tile_rows_scratch_bytes(const Problem& p) {
   size_t bytes = 0;
   for (int heads = 1; heads <= smaller_of(p.heads_kv, max_task_heads); ++heads) {
     Arena arena(nullptr);
-    const TileRowScratch<most_tile_rows> scratch(p, most_tile_rows, heads, arena);
+    const TileRowScratch<most_tile_rows> scratch(p, heads, arena);
     bytes = arena.used() > bytes ? arena.used() : bytes;
   }
   return bytes;
