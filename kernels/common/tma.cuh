@@ -31,6 +31,13 @@ ATTUNE_DEVICE void tma_load_5d(void* destination, const TensorMap& map, Mbarrier
       : "memory");
 }
 
+// The box into the L2 alone: a later load of it is answered from there.
+ATTUNE_DEVICE void tma_prefetch_5d(const TensorMap& map, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(&map), "r"(c0),
+               "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+               : "memory");
+}
+
 // The same box into every CTA of `cta_mask`, at the same place; each CTA's own barrier at that place is credited.
 ATTUNE_DEVICE void tma_load_5d_multicast(void* destination, const TensorMap& map, Mbarrier& full, uint16_t cta_mask,
                                          int c0, int c1, int c2, int c3, int c4, Evict evict) {

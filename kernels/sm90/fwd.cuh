@@ -5,25 +5,30 @@
 //
 //   producer   warp 0, one lane   Q of the next tile, K blocks          registers given away
 //              warp 1, one lane   V blocks
+//              warp 2, one lane   Q, where it has one slot
 //   consumers  64 rows each       a block j at a time, last to first:
 //
 //     tensor core   QK(j) | PV(j+1)       | QK(j-1) | PV(j)     ...
 //     other pipes         | softmax(j)    |         | softmax(j-1)
 //
 //   PV runs one block behind, under the softmax of the next, across tiles as well: while the first block of a tile is
-//   scored, the last product of the tile before ends, and its O leaves from registers. With Turns::products the
-//   warpgroups issue their products one after the other, so that one's softmax lies under another's products.
+//   scored, the last product of the tile before ends, and its O leaves from registers: at once, or for D = 256, which
+//   has twice as much of it, under the scores of the second block. With Turns::products the warpgroups issue their
+//   products one after the other, so that one's softmax lies under another's products.
 //
 // The softmax trusts its maximum. The first block of a tile and masked blocks find theirs; other blocks keep it,
 // compute P and its sum, and only when a sum shows that P outgrew its range is the block scored again, by the warp
 // alone, and the maximum moved. P is relative to that maximum in float32 and loses nothing by being larger than 1. This
 // saves a comparison per score and the exchange between lanes, which is what D = 64 waits for.
 //
-// Shared memory: q[slots], k[stages], v[stages], each tile as panels of 64 columns with the 128-byte swizzle.
+// Shared memory: q[slots], k[stages], v[stages], each tile as panels of 64 columns with the 128-byte swizzle. D = 256
+// has room for one Q, and the next one can come only when the last block has been scored. So there each warpgroup has
+// barriers of its own for its rows, a warp of the producer does nothing but wait for them, and the Q after this one is
+// brought into the L2 beforehand.
 //
 //   barrier   arrives                    count              waits
 //   q_full    producer + bytes           1                  consumers, first block of a tile
-//   q_free    one lane per warp          4 x warpgroups     producer
+//   q_free    one lane per warp          4 x warpgroups     producer; with one slot 4, warp 2
 //   k_full    producer + bytes           1                  consumers
 //   k_free    one lane per warp          4 x warpgroups     producer, warp 0
 //   v_full    producer + bytes           1                  consumers
@@ -85,13 +90,16 @@ struct Params {
 
 constexpr int rows_per_warpgroup = 64;
 
+// Parts of a slot of Q that come and go on their own.
+ATTUNE_SHARED_CODE int q_parts(Config config) { return config.q_slots == 1 ? config.warpgroups : 1; }
+
 template <Variant variant, Config config>
 struct alignas(1024) SharedStorage {
   static constexpr int panels = variant.dim / panel_columns;
   uint8_t q[config.q_slots][config.warpgroups][panels][panel_bytes(rows_per_warpgroup)];
   uint8_t k[config.stages_k][panels][panel_bytes(config.block_n)];
   uint8_t v[config.stages_v][panels][panel_bytes(config.block_n)];
-  Mbarrier q_full[config.q_slots], q_free[config.q_slots];
+  Mbarrier q_full[config.q_slots][q_parts(config)], q_free[config.q_slots][q_parts(config)];
   Mbarrier k_full[config.stages_k], k_free[config.stages_k];
   Mbarrier v_full[config.stages_v], v_free[config.stages_v];
 };
@@ -102,7 +110,7 @@ ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.warpgroups * row
 // The bytes of SharedStorage<variant, config>, for configurations that are not known at compile time.
 ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
   const int rows = config.q_slots * tile_rows(config) + (config.stages_k + config.stages_v) * config.block_n;
-  const int barriers = 2 * (config.q_slots + config.stages_k + config.stages_v);
+  const int barriers = 2 * (config.q_slots * q_parts(config) + config.stages_k + config.stages_v);
   return round_up(rows * variant.dim * 2 + barriers * 8, 1024);
 }
 
@@ -154,19 +162,31 @@ struct Tile {
   }
 };
 
+// Q of a tile, each part as soon as its place is free.
 template <Variant variant, Config config>
-ATTUNE_DEVICE void load_q_and_k(const Params& params, SharedStorage<variant, config>& shared) {
+ATTUNE_DEVICE void load_q(const Params& params, SharedStorage<variant, config>& shared,
+                          const Tile<variant, config>& tile, Ring<config.q_slots>& q) {
+  constexpr int sharers = config.warpgroups / q_parts(config);
+  const int batch = tile.batch(params), head = tile.head(params);
+  for (int part = 0; part < q_parts(config); ++part) {
+    shared.q_free[q.slot][part].wait(q.parity ^ 1, "q_free");
+    shared.q_full[q.slot][part].arrive_expect(sizeof shared.q[0] / q_parts(config));
+    for (int w = part * sharers; w < (part + 1) * sharers; ++w)
+      tma_load_5d(shared.q[q.slot][w], params.q, shared.q_full[q.slot][part], 0,
+                  tile.m * tile.rows + w * rows_per_warpgroup, 0, head, batch, Evict::first);
+  }
+  q.advance();
+}
+
+// K, and Q before the K of its tile. A single Q is left to another warp: waiting for its place would hold up K.
+template <Variant variant, Config config>
+ATTUNE_DEVICE void load_k(const Params& params, SharedStorage<variant, config>& shared) {
   Ring<config.q_slots> q;
   Ring<config.stages_k> k;
   Tile<variant, config> tile;
   for (int i = 0; tile.load(params, i); ++i) {
     const int batch = tile.batch(params), head = tile.head(params);
-    shared.q_free[q.slot].wait(q.parity ^ 1, "q_free");
-    shared.q_full[q.slot].arrive_expect(sizeof shared.q[0]);
-    for (int w = 0; w < config.warpgroups; ++w)
-      tma_load_5d(shared.q[q.slot][w], params.q, shared.q_full[q.slot], 0, tile.m * tile.rows + w * rows_per_warpgroup,
-                  0, head, batch, Evict::first);
-    q.advance();
+    if constexpr (config.q_slots > 1) load_q(params, shared, tile, q);
     for (int n = tile.blocks(params, config.warpgroups - 1) - 1; n >= 0; --n) {
       shared.k_free[k.slot].wait(k.parity ^ 1, "k_free");
       shared.k_full[k.slot].arrive_expect(sizeof shared.k[0]);
@@ -174,6 +194,22 @@ ATTUNE_DEVICE void load_q_and_k(const Params& params, SharedStorage<variant, con
                   batch, Evict::last);
       k.advance();
     }
+  }
+}
+
+// Q of the next tile comes into the L2 while that of this one is waited for and used.
+template <Variant variant, Config config>
+ATTUNE_DEVICE void load_single_q(const Params& params, SharedStorage<variant, config>& shared) {
+  Ring<config.q_slots> q;
+  Tile<variant, config> tile;
+  bool more = tile.load(params, 0);
+  for (int i = 1; more; ++i) {
+    load_q(params, shared, tile, q);
+    more = tile.load(params, i);
+    if (!more) return;
+    const int batch = tile.batch(params), head = tile.head(params);
+    for (int w = 0; w < config.warpgroups; ++w)
+      tma_prefetch_5d(params.q, 0, tile.m * tile.rows + w * rows_per_warpgroup, 0, head, batch);
   }
 }
 
@@ -201,6 +237,9 @@ struct Consumer {
   static constexpr int v_steps = block_n / 16;
   // Loops apart for first, masked and other blocks gain 0.3 % there, and twice the time to compile.
   static constexpr bool one_loop = dim == 256;
+  // O leaves under the scores of the next tile's second block. D = 128 gains nothing by it, and D = 64 loses.
+  static constexpr bool stores_late = dim == 256;
+  static_assert(one_loop || !stores_late);
   // A barrier that is asked before the exponentials often spares a wait after them, which would hold up the products.
   // D = 256 gains nothing; careful steps of D = 128 have no register for the answer.
   static constexpr bool asks_for_v = config.early_waits;
@@ -234,6 +273,8 @@ struct Consumer {
   ATTUNE_DEVICE void arrive(Mbarrier& barrier) {
     if (leader) barrier.arrive();
   }
+
+  ATTUNE_DEVICE int q_part() const { return q_parts(config) == 1 ? 0 : warpgroup; }
 
   ATTUNE_DEVICE void await_turn(Turns turns) {
     if constexpr (config.turns != Turns::none)
@@ -327,15 +368,17 @@ struct Consumer {
 
   // One block: its scores, and PV of the block before under its softmax. The first block of a tile and masked ones are
   // careful: they find their maximum. The others keep the old one on trust, and are done again when a sum shows that it
-  // was too small.
-  template <int columns, bool careful>
+  // was too small. With `stores` O of the tile before leaves under the scores.
+  template <int columns, bool careful, bool stores = false>
   ATTUNE_DEVICE void step(bool first) {
     const int k_slot = k.slot;
     await_turn(Turns::products);
     wgmma_fence();
     issue_qk<columns>(q.slot, k_slot);
     k.advance();
+    if constexpr (stores) store();
     if ((!careful || pv_pending) && !v_is_there) shared.v_full[v.slot].wait(v.parity, "v_full");
+    if constexpr (stores) wgmma_fence();
     if (pv_trimmed)
       issue_pv<narrow>();
     else
@@ -352,7 +395,7 @@ struct Consumer {
       if (!careful || pv_pending) next.advance();
       v_is_there = shared.v_full[next.slot].test(next.parity);
     }
-    if (careful && config.q_slots == 1 && block == 0) arrive(shared.q_free[q.slot]);
+    if (careful && config.q_slots == 1 && block == 0) arrive(shared.q_free[q.slot][q_part()]);
     float shrink[2] = {1, 1}, block_sum[2];
     bool moved = false;
     if constexpr (careful) {
@@ -380,7 +423,7 @@ struct Consumer {
       v.advance();
     }
     if (careful && first) {
-      if (pv_pending) store();
+      if (!stores_late && pv_pending) store();
     } else if constexpr (careful || early) {
       if (moved) shrink_rows(o, shrink);
     } else {
@@ -411,6 +454,14 @@ struct Consumer {
     if (!config.early_waits && moved) shrink_rows(o, shrink);
     exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
     return config.early_waits && moved;
+  }
+
+  // O of the tile before, after the first block of this one: under the scores of the second, if that one trusts.
+  ATTUNE_DEVICE void store_late(bool trusting) {
+    if (trusting)
+      step<block_n, false, true>(false);
+    else
+      store();
   }
 
   ATTUNE_DEVICE void careful_step(bool first) {
@@ -460,20 +511,24 @@ struct Consumer {
     do {
       block = tile.blocks(params, warpgroup) - 1;
       skip_blocks();
-      shared.q_full[q.slot].wait(q.parity, "q_full");
+      shared.q_full[q.slot][q_part()].wait(q.parity, "q_full");
       shared.k_full[k.slot].wait(k.parity, "k_full");
       const int unmasked = unmasked_blocks();
       // With one slot for Q the last block is careful too: it will not be done again, so Q can go as soon as it was
       // read.
       constexpr int last_trusting = config.q_slots == 1 ? 1 : 0;
       if constexpr (one_loop) {
+        const auto trusting = [&] { return block < unmasked && block >= last_trusting; };
         bool first = true;
         do {
-          if (!first && block < unmasked && block >= last_trusting)
+          if (!first && trusting())
             step<block_n, false>(false);
           else
             careful_step(first);
-          if (first) skip_values();
+          if (first) {
+            skip_values();
+            if (stores_late && i > 0) store_late(trusting());
+          }
           first = false;
         } while (block >= 0);
       } else {
@@ -483,7 +538,7 @@ struct Consumer {
         while (block >= last_trusting) step<block_n, false>(false);
         if (last_trusting == 1 && block == 0) careful_step(false);
       }
-      if (config.q_slots > 1) arrive(shared.q_free[q.slot]);
+      if (config.q_slots > 1) arrive(shared.q_free[q.slot][q_part()]);
       q.advance();
       pv_tile = tile;
     } while (tile.load(params, ++i));
@@ -507,7 +562,9 @@ ATTUNE_DEVICE void run(const Params& params) {
   auto& shared = *reinterpret_cast<SharedStorage<variant, config>*>(dynamic_shared);
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   if (warp == 0 && elect_one()) {
-    for (int i = 0; i < config.q_slots; ++i) shared.q_full[i].init(1), shared.q_free[i].init(4 * config.warpgroups);
+    for (int i = 0; i < config.q_slots; ++i)
+      for (int part = 0; part < q_parts(config); ++part)
+        shared.q_full[i][part].init(1), shared.q_free[i][part].init(4 * config.warpgroups / q_parts(config));
     for (int i = 0; i < config.stages_k; ++i) shared.k_full[i].init(1), shared.k_free[i].init(4 * config.warpgroups);
     for (int i = 0; i < config.stages_v; ++i) shared.v_full[i].init(1), shared.v_free[i].init(4 * config.warpgroups);
     fence_mbarrier_init();
@@ -515,8 +572,9 @@ ATTUNE_DEVICE void run(const Params& params) {
   __syncthreads();
   if (warp < 4) {
     give_registers<config.producer_registers>();
-    if (warp == 0 && elect_one()) load_q_and_k<variant, config>(params, shared);
+    if (warp == 0 && elect_one()) load_k<variant, config>(params, shared);
     if (warp == 1 && elect_one()) load_v<variant, config>(params, shared);
+    if (config.q_slots == 1 && warp == 2 && elect_one()) load_single_q<variant, config>(params, shared);
   } else {
     take_registers<config.consumer_registers>();
     Consumer<variant, config> consumer{params,     shared, warp / 4 - 1, warp % 4, static_cast<int>(threadIdx.x % 32),

@@ -50,6 +50,7 @@ ATTUNE_DEVICE void receive(const Params& params, SharedStorage& shared) {
     const auto evict = static_cast<Evict>(params.evict);
     if (params.operation == Operation::load) {
       tma_prefetch_map(params.map);
+      tma_prefetch_5d(params.map, c[0], c[1], c[2], c[3], c[4]);
       tma_load_5d(shared.tile, params.map, shared.full, c[0], c[1], c[2], c[3], c[4], evict);
     } else if (params.operation == Operation::multicast) {
       const int rank = cluster_rank();
