@@ -65,7 +65,7 @@ struct Config {
   int block_n = 128;   // keys per block
   int stages_k = 2;
   int stages_v = 2;
-  int q_slots = 2;
+  int q_slots = 2;  // with 1, each warpgroup's rows come and go on their own
   int consumer_registers = 240;
   int producer_registers = 24;
   Turns turns = Turns::none;
@@ -235,7 +235,7 @@ struct Consumer {
   static constexpr int block_n = config.block_n;
   static constexpr int k_steps = dim / 16;
   static constexpr int v_steps = block_n / 16;
-  // Loops apart for first, masked and other blocks gain 0.3 % there, and twice the time to compile.
+  // Loops apart for first, masked and other blocks would gain D = 256 0.3 %, and take twice the time to compile.
   static constexpr bool one_loop = dim == 256;
   // O leaves under the scores of the next tile's second block. D = 128 gains nothing by it, and D = 64 loses.
   static constexpr bool stores_late = dim == 256;
