@@ -19,7 +19,7 @@ int exit_status_of(attune_status status) {
 int run_command_line(int argc, char** argv) {
   CLI::App app{"Attune: fused attention, checked against float64 and measured with intervals.", "attune"};
   app.footer(
-      "exit status: 0 all passed, 1 a check failed, 2 bad input, 3 not supported here\n\n"
+      "exit status: 0 all passed, 1 a check failed, 2 bad input, 3 not supported here, 4 too noisy to tell\n\n"
       "examples:\n"
       "  attune run                                        check, then time, what the machine can do\n"
       "  attune check --all                                every set, hostile input and oracle\n"
@@ -38,6 +38,7 @@ int run_command_line(int argc, char** argv) {
   add_pack(app, status);
   add_selection(app, status);
   add_evidence(app, status);
+  add_guard(app, status);
   add_report(app, status);
   try {
     app.parse(argc, argv);

@@ -6,7 +6,7 @@
 
 namespace attune::lab {
 
-enum ExitStatus { exit_ok = 0, exit_failed_check = 1, exit_bad_input = 2, exit_unsupported = 3 };
+enum ExitStatus { exit_ok = 0, exit_failed_check = 1, exit_bad_input = 2, exit_unsupported = 3, exit_unclear = 4 };
 
 void add_run(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);
@@ -18,5 +18,6 @@ void add_pack(CLI::App& app, int& status);
 void add_selection(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
 void add_evidence(CLI::App& app, int& status);
+void add_guard(CLI::App& app, int& status);
 
 }  // namespace attune::lab

@@ -74,6 +74,7 @@ class Timekeeper {
   const Ceiling& gpu_matmul();                                      // measured once
   const CeilingFigures& cpu_ceilings() const { return ceilings_; }  // in the rounds of the problems timed so far
   bool on_gpu() const { return gpu_ != nullptr; }
+  const std::string& mode() const { return protocol_.mode; }
   Facts environment() const;  // of the machine and its GPU
 
  private:

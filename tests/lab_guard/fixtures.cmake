@@ -1,0 +1,11 @@
+# What the command is given as another library: one that takes its time, and one that refuses everything.
+foreach(behaviour SLOW REFUSES)
+  string(TOLOWER ${behaviour} name)
+  add_library(guard_${name} MODULE ${CMAKE_CURRENT_LIST_DIR}/other_library.c)
+  target_compile_definitions(guard_${name} PRIVATE ${behaviour} _GNU_SOURCE)
+  target_include_directories(guard_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(guard_${name} PRIVATE ${CMAKE_DL_LIBS})
+  set_target_properties(guard_${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_dependencies(test_lab_guard guard_${name})
+endforeach()
+add_dependencies(test_lab_guard attune_command attune)
