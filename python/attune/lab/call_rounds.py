@@ -29,10 +29,10 @@ class Row:
     unit_of: Callable[[float], str]
 
 
-def make_parser(doc: str, remarks: str, budget: float) -> argparse.ArgumentParser:
+def make_parser(doc: str, remarks: str, budget: float, example_options: str = "") -> argparse.ArgumentParser:
     """`doc`: "COMMAND LINE: what it does", the first line of a module."""
     program, description = doc.split(": ", 1)
-    example = f"{program} --engine build/libattune_lab_engine.so --library build/libattune.so"
+    example = f"{program} --engine build/libattune_lab_engine.so --library build/libattune.so{example_options}"
     parser = argparse.ArgumentParser(
         prog=program,
         description=description,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,14 +42,49 @@ def test_host_times_every_door(lab, tmp_path):
     assert [len(row["result"]["measurement"]["contenders"]) for row in rows] == [4, 3]
 
 
+TINY_LLAMA = ["--layers", "1", "--hidden", "256", "--intermediate", "128", "--lengths", "24", "--prompt", "8",
+              "--new-tokens", "2"]  # fmt: skip
+
+
 def test_llama_compares_and_times(lab):
     pytest.importorskip("transformers", reason="transformers is not installed")
-    size = ["--layers", "1", "--hidden", "256", "--lengths", "24", "--prompt", "8", "--new-tokens", "2"]
-    result = lab("llama", *size)
+    result = lab("llama", *TINY_LLAMA, "--kv-heads", "1", "--price", "3.6")
     assert result.returncode == 0, result.stderr
-    for line in ("logits differ by 0.0", "prefill of 24 tokens: sdpa ", "generate() of 2 tokens after 8: sdpa "):
-        assert line in result.stdout
-    assert result.stdout.count("  attune ") == 2
+    assert "logits differ by 0.0" in result.stdout
+    for tokens, title in ((24, "prefill of 24"), (2, "decoding of 2"), (2, "generate() of 2")):
+        row = next(line for line in result.stdout.splitlines() if line.startswith(f"{title} tokens"))
+        seconds, rate, cost = re.search(r": sdpa (\S+) ms, (\S+) tokens/s, (\S+) per million tokens", row).groups()
+        assert float(rate) == pytest.approx(1e3 * tokens / float(seconds), rel=1e-3)
+        assert float(cost) == pytest.approx(1000 / float(rate), rel=2e-3), "a thousandth of a unit for each second"
+    assert result.stdout.count("  attune ") == 3
+
+
+def test_llama_models_share_their_weights(lab):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    import torch
+    from attune.lab import llama
+
+    models = llama.make_models(torch, llama.parser().parse_args(["--engine", "x", "--device", "cpu", *TINY_LLAMA]))
+    first, second = (dict(model.named_parameters()) for model in models.values())
+    assert [models[name].config._attn_implementation for name in models] == ["sdpa", "attune"]
+    assert first.keys() == second.keys() and len(first) > 5
+    assert all(first[name].data_ptr() == second[name].data_ptr() for name in first)
+
+
+def test_llama_counts_cost():
+    from attune.lab.llama import cost_of_million, rate_text
+
+    assert cost_of_million(1000, 3.6) == pytest.approx(1.0)  # 1000 s are 0.2778 h
+    assert cost_of_million(500, 1) == pytest.approx(2000 / 3600)
+    assert rate_text(0.5, 100, None) == "500.000 ms, 200 tokens/s"
+    assert rate_text(0.5, 100, 7.2) == "500.000 ms, 200 tokens/s, 10 per million tokens"
+
+
+@pytest.mark.parametrize("wrong", [["--price", "0"], ["--price", "nan"], ["--layers", "0"], ["--hidden", "100"],
+                                   ["--hidden", "256", "--kv-heads", "3"], ["--new-tokens", "-1"], ["--lengths", "8,,9"]])  # fmt: skip
+def test_llama_refuses(lab, wrong):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    assert lab("llama", *TINY_LLAMA, *wrong).returncode == 2
 
 
 def test_masked_compares_times_and_names_the_kernel(lab):
