@@ -80,11 +80,14 @@ def test_llama_counts_cost():
     assert rate_text(0.5, 100, 7.2) == "500.000 ms, 200 tokens/s, 10 per million tokens"
 
 
-@pytest.mark.parametrize("wrong", [["--price", "0"], ["--price", "nan"], ["--layers", "0"], ["--hidden", "100"],
-                                   ["--hidden", "256", "--kv-heads", "3"], ["--new-tokens", "-1"], ["--lengths", "8,,9"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    ["--price 0", "--price nan", "--layers 0", "--hidden 100", "--hidden 256 --kv-heads 3", "--new-tokens -1",
+     "--lengths 8,,9"],
+)  # fmt: skip
 def test_llama_refuses(lab, wrong):
     pytest.importorskip("transformers", reason="transformers is not installed")
-    assert lab("llama", *TINY_LLAMA, *wrong).returncode == 2
+    assert lab("llama", *TINY_LLAMA, *wrong.split()).returncode == 2
 
 
 def test_masked_compares_times_and_names_the_kernel(lab):
