@@ -48,6 +48,8 @@
 #include "kernels/common/tma.cuh"
 #include "kernels/common/types.cuh"
 #include "kernels/common/wgmma.cuh"
+#include "kernels/sm90/epilogue.cuh"
+#include "kernels/sm90/products.cuh"
 
 namespace attune::device::sm90_fwd {
 
@@ -290,27 +292,15 @@ struct Consumer {
 
   template <int columns>
   ATTUNE_DEVICE void issue_qk(int q_slot, int k_slot) {
-    const uint64_t a = k_major_descriptor(shared_address(shared.q[q_slot][warpgroup]));
-    const uint64_t b = k_major_descriptor(shared_address(shared.k[k_slot]));
-#pragma unroll
-    for (int step = 0; step < k_steps; ++step) {
-      const int panel = step / 4, inside = step % 4 * 32 / 16;
-      Wgmma<columns>::template ss<variant.dtype, Major::k>(scores<columns>(),
-                                                           a + panel * panel_bytes(rows_per_warpgroup) / 16 + inside,
-                                                           b + panel * panel_bytes(block_n) / 16 + inside, step != 0);
-    }
-    wgmma_commit();
+    sm90::issue_scores<variant.dtype, dim, columns>(scores<columns>(),
+                                                    k_major_descriptor(shared_address(shared.q[q_slot][warpgroup])),
+                                                    rows_per_warpgroup, shared.k[k_slot], block_n);
   }
 
   // The first call of all has no P yet: it multiplies zeros, and the next one overwrites the result.
   template <int columns>
   ATTUNE_DEVICE void issue_pv() {
-    const uint64_t b = mn_major_descriptor(shared_address(shared.v[v.slot]), block_n);
-#pragma unroll
-    for (int step = 0; step < columns / 16; ++step)
-      Wgmma<dim>::template rs<variant.dtype, Major::mn>(o, p[step], b + step * 16 * panel_row_bytes / 16,
-                                                        step != 0 || !pv_first);
-    wgmma_commit();
+    sm90::issue_values<variant.dtype, dim, columns>(o, p, shared.v[v.slot], block_n, pv_first);
   }
 
   // The first `columns` scores of each row; the rest of s is not in use.

@@ -37,6 +37,8 @@
 #include "kernels/common/tma.cuh"
 #include "kernels/common/types.cuh"
 #include "kernels/common/wgmma.cuh"
+#include "kernels/sm90/epilogue.cuh"
+#include "kernels/sm90/products.cuh"
 
 namespace attune::device::sm90_fwd_small {
 
@@ -222,24 +224,13 @@ struct Consumer {
   }
 
   ATTUNE_DEVICE void issue_qk(int slot) {
-    const uint64_t a = k_major_descriptor(shared_address(shared.q)) + row_group * panel_bytes(rows_per_warpgroup) / 16;
-    const uint64_t b = k_major_descriptor(shared_address(shared.group[key_group].k[slot]));
-#pragma unroll
-    for (int step = 0; step < dim / 16; ++step) {
-      const int panel = step / 4, inside = step % 4 * 32 / 16;
-      Wgmma<block_n>::template ss<variant.dtype, Major::k>(s, a + panel * panel_bytes(tile_rows(config)) / 16 + inside,
-                                                           b + panel * panel_bytes(block_n) / 16 + inside, step != 0);
-    }
-    wgmma_commit();
+    sm90::issue_scores<variant.dtype, dim, block_n>(
+        s, k_major_descriptor(shared_address(shared.q)) + row_group * panel_bytes(rows_per_warpgroup) / 16,
+        tile_rows(config), shared.group[key_group].k[slot], block_n);
   }
 
   ATTUNE_DEVICE void issue_pv(int slot, bool first) {
-    const uint64_t b = mn_major_descriptor(shared_address(shared.group[key_group].v[slot]), block_n);
-#pragma unroll
-    for (int step = 0; step < block_n / 16; ++step)
-      Wgmma<dim>::template rs<variant.dtype, Major::mn>(o, p[step], b + step * 16 * panel_row_bytes / 16,
-                                                        step != 0 || !first);
-    wgmma_commit();
+    sm90::issue_values<variant.dtype, dim, block_n>(o, p, shared.group[key_group].v[slot], block_n, first);
   }
 
   // Keys that every row of the warpgroup sees.
