@@ -82,6 +82,13 @@ ATTUNE_DEVICE void exponentiate(float (&s)[columns / 2], float scale_log2, const
 template <Dtype dtype>
 constexpr float trusted_sum = dtype == Dtype::bf16 ? 65536.f : 16384.f;
 
+// Whether a row of the warp left that range: its maximum, kept on trust, was too small.
+template <Dtype dtype>
+ATTUNE_DEVICE bool outgrown(const float (&block_sum)[2]) {
+  constexpr float limit = trusted_sum<dtype>;
+  return __any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit);
+}
+
 // The scores of a warp's 16 rows once more, by mma.sync: wgmma needs the whole warpgroup, and a single warp asks for
 // this. The accumulators of both lie alike in registers. `q_rows` and `k_rows` are tiles of panels with the 128-byte
 // swizzle; the warp's rows begin at `row` of a tile of `tile_rows` rows.

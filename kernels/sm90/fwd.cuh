@@ -180,23 +180,34 @@ ATTUNE_DEVICE void load_q(const Params& params, SharedStorage<variant, config>& 
   q.advance();
 }
 
-// K, and Q before the K of its tile. A single Q is left to another warp: waiting for its place would hold up K.
-template <Variant variant, Config config>
-ATTUNE_DEVICE void load_k(const Params& params, SharedStorage<variant, config>& shared) {
+// K or V of all tiles of this CTA, last block first. With K comes Q, before the K of its tile; but a single Q is left
+// to another warp: waiting for its place would hold up K.
+template <bool with_q, Variant variant, Config config, int stages, typename Place>
+ATTUNE_DEVICE void load_blocks(const Params& params, SharedStorage<variant, config>& shared, const TensorMap& map,
+                               Place (&place)[stages], Mbarrier (&full)[stages], Mbarrier (&free)[stages],
+                               const char* name) {
   Ring<config.q_slots> q;
-  Ring<config.stages_k> k;
+  Ring<stages> ring;
   Tile<variant, config> tile;
   for (int i = 0; tile.load(params, i); ++i) {
     const int batch = tile.batch(params), head = tile.head(params);
-    if constexpr (config.q_slots > 1) load_q(params, shared, tile, q);
+    if constexpr (with_q) load_q(params, shared, tile, q);
     for (int n = tile.blocks(params, config.warpgroups - 1) - 1; n >= 0; --n) {
-      shared.k_free[k.slot].wait(k.parity ^ 1, "k_free");
-      shared.k_full[k.slot].arrive_expect(sizeof shared.k[0]);
-      tma_load_5d(shared.k[k.slot], params.k, shared.k_full[k.slot], 0, n * config.block_n, 0, head / params.group,
-                  batch, Evict::last);
-      k.advance();
+      free[ring.slot].wait(ring.parity ^ 1, name);
+      full[ring.slot].arrive_expect(sizeof place[0]);
+      tma_load_5d(place[ring.slot], map, full[ring.slot], 0, n * config.block_n, 0, head / params.group, batch,
+                  Evict::last);
+      ring.advance();
     }
   }
+}
+template <Variant variant, Config config>
+ATTUNE_DEVICE void load_k(const Params& params, SharedStorage<variant, config>& shared) {
+  load_blocks<(config.q_slots > 1)>(params, shared, params.k, shared.k, shared.k_full, shared.k_free, "k_free");
+}
+template <Variant variant, Config config>
+ATTUNE_DEVICE void load_v(const Params& params, SharedStorage<variant, config>& shared) {
+  load_blocks<false>(params, shared, params.v, shared.v, shared.v_full, shared.v_free, "v_free");
 }
 
 // Q of the next tile comes into the L2 while that of this one is waited for and used.
@@ -212,22 +223,6 @@ ATTUNE_DEVICE void load_single_q(const Params& params, SharedStorage<variant, co
     const int batch = tile.batch(params), head = tile.head(params);
     for (int w = 0; w < config.warpgroups; ++w)
       tma_prefetch_5d(params.q, 0, tile.m * tile.rows + w * rows_per_warpgroup, 0, head, batch);
-  }
-}
-
-template <Variant variant, Config config>
-ATTUNE_DEVICE void load_v(const Params& params, SharedStorage<variant, config>& shared) {
-  Ring<config.stages_v> v;
-  Tile<variant, config> tile;
-  for (int i = 0; tile.load(params, i); ++i) {
-    const int batch = tile.batch(params), head = tile.head(params);
-    for (int n = tile.blocks(params, config.warpgroups - 1) - 1; n >= 0; --n) {
-      shared.v_free[v.slot].wait(v.parity ^ 1, "v_free");
-      shared.v_full[v.slot].arrive_expect(sizeof shared.v[0]);
-      tma_load_5d(shared.v[v.slot], params.v, shared.v_full[v.slot], 0, n * config.block_n, 0, head / params.group,
-                  batch, Evict::last);
-      v.advance();
-    }
   }
 }
 
@@ -335,11 +330,8 @@ struct Consumer {
       const float sum = quad_sum(finished.sum[i]);
       const bool empty = sum == 0.f;
       const float inverse = reciprocal_approx(sum);
-      if (row < params.seq_q && params.lse != nullptr && lane % 4 == 0) {
-        constexpr float ln2 = 0.693147180559945f;
-        params.lse[batch * params.lse_batch_stride + head * params.lse_head_stride + row * params.lse_row_stride] =
-            empty ? minus_infinity : (finished.max[i] * params.scale_log2 + log2_approx(sum)) * ln2;
-      }
+      if (row < params.seq_q && params.lse != nullptr && lane % 4 == 0)
+        sm90::store_log_sum_exp(params, batch, head, row, finished.max[i], sum, empty);
       auto* out = static_cast<uint16_t*>(params.o) + batch * params.o_batch_stride + head * params.o_head_stride +
                   row * params.o_row_stride + lane % 4 * 8;
 #pragma unroll
@@ -398,7 +390,7 @@ struct Consumer {
     }
     exponentiate<columns, careful>(scores<columns>(), params.scale_log2, rows, block_sum);
     pin(scores<columns>());
-    const bool again = !careful && early_vote && outgrown(block_sum);
+    const bool again = !careful && early_vote && outgrown<variant.dtype>(block_sum);
     // The branch of either also keeps the assembler from hoisting the next wait above the exponentials.
     if constexpr (early) {
       if (again) moved = do_again(k_slot, shrink, block_sum);
@@ -417,7 +409,7 @@ struct Consumer {
     } else if constexpr (careful || early) {
       if (moved) shrink_rows(o, shrink);
     } else {
-      if (early_vote ? again : outgrown(block_sum)) do_again(k_slot, shrink, block_sum);
+      if (early_vote ? again : outgrown<variant.dtype>(block_sum)) do_again(k_slot, shrink, block_sum);
     }
     rows.sum[0] += block_sum[0];
     rows.sum[1] += block_sum[1];
@@ -428,12 +420,6 @@ struct Consumer {
     pv_first = first;
     pv_trimmed = columns < block_n;
     --block;
-  }
-
-  // Whether a row of the warp outgrew the maximum that it kept on trust.
-  static ATTUNE_DEVICE bool outgrown(const float (&block_sum)[2]) {
-    constexpr float limit = trusted_sum<variant.dtype>;
-    return __any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit);
   }
 
   // O shrinks with the new maximum, if PV is done with O; otherwise this says that it must.

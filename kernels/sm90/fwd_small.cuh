@@ -270,10 +270,6 @@ struct Consumer {
       rows.max[i] = quad_max(m);
     }
   }
-  static ATTUNE_DEVICE bool too_high(const float (&block_sum)[2]) {
-    constexpr float limit = trusted_sum<variant.dtype>;
-    return __any_sync(0xffffffffu, block_sum[0] > limit || block_sum[1] > limit);
-  }
   // For a warp whose trust was misplaced. Says whether earlier results must shrink.
   ATTUNE_DEVICE bool do_again(int slot, float (&shrink)[2], float (&block_sum)[2]) {
     score_again<variant.dtype, dim, block_n>(s, shared.q[0], row_group * rows_per_warpgroup + warp * 16,
@@ -295,7 +291,7 @@ struct Consumer {
     if ((share.block(0) + 1) * block_n <= every_row_sees()) {
       sample_max();
       exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
-      if (too_high(block_sum)) do_again(0, shrink, block_sum);
+      if (outgrown<variant.dtype>(block_sum)) do_again(0, shrink, block_sum);
     } else {
       careful_softmax(share.block(0), shrink, block_sum);
     }
@@ -348,7 +344,7 @@ struct Consumer {
     pin(s);
     // Asked here, so that the sums are formed between the exponentials: the assembler moves them down to their first
     // use, and below a wait they cost 5 %.
-    const bool again = !found && too_high(block_sum);
+    const bool again = !found && outgrown<variant.dtype>(block_sum);
     // Here, not where PV is issued: the branch keeps the assembler from hoisting the next wait above the exponentials.
     shared.v_full[key_group][slot].wait(parity, "v_full");
     wgmma_wait<0>();
@@ -585,12 +581,8 @@ struct Consumer {
         for (int u = 0; u < owned_units; ++u)
           if (inside) *reinterpret_cast<uint32_t*>(out + u * 8 + lane % 4 * 2) = packed[u];
       }
-      if (inside && params.lse != nullptr && key_group == 0 && owned.first_unit == 0 && lane % 4 == 0) {
-        constexpr float ln2 = 0.693147180559945f;
-        params
-            .lse[batch * params.lse_batch_stride + q_head * params.lse_head_stride + position * params.lse_row_stride] =
-            empty ? minus_infinity : (owned.max[i] * params.scale_log2 + log2_approx(owned.sum[i])) * ln2;
-      }
+      if (inside && params.lse != nullptr && key_group == 0 && owned.first_unit == 0 && lane % 4 == 0)
+        sm90::store_log_sum_exp(params, batch, q_head, position, owned.max[i], owned.sum[i], empty);
     }
   }
 };
