@@ -112,12 +112,12 @@ class CudaExecutor final : public Executor {
     const gpu::CurrentContext current(driver_, primary_);
     const attune_forward_desc desc = desc_from(on_device(tensors.problem, device_index_));
     Context& with = context(kernel);
-    std::unique_ptr<const Plan> own;  // with the configuration that was asked for
-    if (!config_.empty()) own = gpu::find_gpu_kernel(kernel).plan_with(problem_from(desc), with, config_);
-    const Plan& plan = own != nullptr ? *own : with.plan_for(desc);
-    const DeviceCall call(driver_, tensors, plan.workspace_bytes());
-    if (own != nullptr && !plan.problem.empty())
-      own->run(call.args(), stream_);
+    const bool own = !config_.empty();  // the configuration that was asked for
+    const std::shared_ptr<const Plan> plan =
+        own ? gpu::find_gpu_kernel(kernel).plan_with(problem_from(desc), with, config_) : with.plan_for(desc);
+    const DeviceCall call(driver_, tensors, plan->workspace_bytes());
+    if (own && !plan->problem.empty())
+      plan->run(call.args(), stream_);
     else if (setting == "graph")
       replay(with, desc, call.args());
     else

@@ -24,7 +24,7 @@ class CpuExecutor final : public Executor {
     Context& with = context(kernel, setting);
     const attune_forward_desc desc = desc_from(tensors.problem);
     // Poisoned like everything else: a workspace holds nothing a kernel may rely on.
-    const uint64_t bytes = with.plan_for(desc).workspace_bytes();
+    const uint64_t bytes = with.plan_for(desc)->workspace_bytes();
     std::vector<std::byte, AlignedAllocator<std::byte>> workspace(bytes + workspace_alignment, std::byte{0xff});
     const auto address = reinterpret_cast<uintptr_t>(workspace.data());
     attune_forward_args args = tensors.args();

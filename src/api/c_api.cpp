@@ -104,7 +104,7 @@ attune_status attune_prepare(attune_context* context, const attune_forward_desc*
 
 attune_status attune_workspace_bytes(attune_context* context, const attune_forward_desc* desc, uint64_t* bytes) {
   return guard([&] {
-    required(bytes, "bytes") = required(context, "context").plan_for(versioned(desc, "desc")).workspace_bytes();
+    required(bytes, "bytes") = required(context, "context").plan_for(versioned(desc, "desc"))->workspace_bytes();
   });
 }
 

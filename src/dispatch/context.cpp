@@ -1,9 +1,5 @@
 #include "dispatch/context.hpp"
 
-#include <xxhash.h>
-
-#include <cstring>
-
 #include "core/error.hpp"
 #include "cpu/merge.hpp"
 
@@ -32,58 +28,60 @@ any::Merger& Context::merger() {
   return *merger_;
 }
 
-static_assert(sizeof(attune_forward_desc) % 8 == 0, "PlanKey would have padding");
+namespace {
 
-bool Context::PlanKey::operator==(const PlanKey& other) const { return std::memcmp(this, &other, sizeof *this) == 0; }
+// The key of all descriptors that ask for the same: what one says without effect, such as the strides of a bias that is
+// not there, is at its default.
+PlanKey meaning_of(const Problem& problem, int64_t alignment) { return {desc_from(problem), alignment}; }
 
-size_t Context::PlanHash::operator()(const PlanKey& key) const { return XXH3_64bits(&key, sizeof key); }
+}  // namespace
 
-const Plan* Context::find_plan(const PlanKey& key) const {
-  const std::shared_lock lock(plans_mutex_);
-  const auto found = plans_.find(key);
-  return found == plans_.end() ? nullptr : found->second.get();
-}
-
-const Plan& Context::make_plan(const PlanKey& key) {
-  const Problem problem = problem_from(key.desc);
+std::shared_ptr<const Plan> Context::new_plan(const Problem& problem, int64_t alignment) {
   if (problem.device_kind == DeviceKind::cuda)
     gpu().properties(problem.device_index);  // an absent device has its own status
-  const Selection selection = select(problem, *this, forced_kernel_, key.alignment);
+  const Selection selection = select(problem, *this, forced_kernel_, alignment);
   if (selection.chosen == nullptr) fail(ATTUNE_UNSUPPORTED, "{}: {}", to_string(problem), selection.why);
-  auto plan = selection.chosen->plan(problem, *this);
-  const std::unique_lock lock(plans_mutex_);
-  // Two threads may have planned the same problem; the first one stays, so references remain valid.
-  return *plans_.try_emplace(key, std::move(plan)).first->second;
+  return selection.chosen->plan(problem, *this);
 }
 
-const Plan& Context::make_plan_for_call(const PlanKey& key, void* stream) {
+std::shared_ptr<const Plan> Context::plan_for(const PlanKey& key) {
+  if (auto plan = plans_.find(key)) return plan;
   const Problem problem = problem_from(key.desc);
-  if (problem.device_kind == DeviceKind::cuda && gpu().is_capturing(problem.device_index, stream))
+  const PlanKey meaning = meaning_of(problem, key.alignment);
+  auto plan = plans_.find(meaning);
+  if (plan == nullptr) plan = plans_.keep(meaning, new_plan(problem, key.alignment));
+  return plans_.keep(key, std::move(plan));
+}
+
+std::shared_ptr<const Plan> Context::plan_for_call(const PlanKey& key, void* stream) {
+  if (auto plan = plans_.find(key)) return plan;
+  const Problem problem = problem_from(key.desc);
+  if (problem.device_kind == DeviceKind::cuda && gpu().is_capturing(problem.device_index, stream) &&
+      plans_.find(meaning_of(problem, key.alignment)) == nullptr)
     fail(ATTUNE_NOT_PREPARED, "{}: inside a graph capture; call attune_prepare with this descriptor before it",
          to_string(problem));
-  return make_plan(key);
+  return plan_for(key);
 }
 
-const Plan& Context::plan_for(const attune_forward_desc& desc) {
-  const PlanKey key{desc, any_alignment};
-  const Plan* plan = find_plan(key);
-  return plan != nullptr ? *plan : make_plan(key);
+std::shared_ptr<const Plan> Context::plan_for(const attune_forward_desc& desc) {
+  return plan_for(PlanKey{desc, any_alignment});
 }
 
 void Context::prepare(const attune_forward_desc& desc) {
-  const Plan& plan = plan_for(desc);
-  const int64_t least = bytes_of(plan.problem.dtype);
-  if (plan.kernel.pointer_alignment(plan.problem) > least && forced_kernel_.empty()) {
-    const PlanKey key{desc, least};
-    if (find_plan(key) == nullptr) make_plan(key);
-  }
-  if (plan.problem.device_kind == DeviceKind::cuda) merger().prepare(plan.problem.device_index);
+  const auto keep = [&](int64_t alignment) {
+    const auto plan = plan_for(PlanKey{desc, alignment});
+    plans_.pin(meaning_of(plan->problem, alignment), plan);
+    return plan;
+  };
+  const auto plan = keep(any_alignment);
+  const int64_t least = bytes_of(plan->problem.dtype);
+  if (plan->kernel.pointer_alignment(plan->problem) > least && forced_kernel_.empty()) keep(least);
+  if (plan->problem.device_kind == DeviceKind::cuda) merger().prepare(plan->problem.device_index);
 }
 
 void Context::forward(const attune_forward_desc& desc, const attune_forward_args& args, void* stream) {
   PlanKey key{desc, any_alignment};
-  const Plan* plan = find_plan(key);
-  if (plan == nullptr) plan = &make_plan_for_call(key, stream);
+  auto plan = plan_for_call(key, stream);
   check_args(plan->problem, args, plan->workspace_bytes());
   if (plan->problem.empty()) return;
 
@@ -91,8 +89,7 @@ void Context::forward(const attune_forward_desc& desc, const attune_forward_args
   const uintptr_t addresses = address(args.q) | address(args.k) | address(args.v) | address(args.o);
   if (addresses % static_cast<uintptr_t>(plan->kernel.pointer_alignment(plan->problem)) != 0) [[unlikely]] {
     key.alignment = bytes_of(plan->problem.dtype);
-    plan = find_plan(key);
-    if (plan == nullptr) plan = &make_plan_for_call(key, stream);
+    plan = plan_for_call(key, stream);
     check_args(plan->problem, args, plan->workspace_bytes());
   }
   plan->run(args, stream);
@@ -111,8 +108,8 @@ std::string Context::explain(const attune_forward_desc& desc) {
   const Selection selection = select(problem, *this, forced_kernel_);
   std::string text = explanation(problem, selection, *this);
   if (selection.chosen != nullptr) {
-    const Plan& plan = plan_for(desc);
-    text += fmt::format("workspace: {} bytes\n{}", plan.workspace_bytes(), plan.describe());
+    const auto plan = plan_for(desc);
+    text += fmt::format("workspace: {} bytes\n{}", plan->workspace_bytes(), plan->describe());
   }
   return text;
 }

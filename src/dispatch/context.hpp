@@ -1,15 +1,14 @@
-// What stands behind an attune_context: threads, GPUs and the plans made so far.
+// What stands behind an attune_context: threads, GPUs and plans.
 #pragma once
 
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <string>
-#include <unordered_map>
 
 #include "core/problem.hpp"
 #include "cpu/threads.hpp"
 #include "dispatch/kernel.hpp"
+#include "dispatch/plan_cache.hpp"
 #include "dispatch/select.hpp"
 #include "gpu/runtime.hpp"
 #include "kernels/any/merge.hpp"
@@ -24,10 +23,10 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // The plan for a descriptor: made once, found by the bytes of the descriptor from then on.
-  const Plan& plan_for(const attune_forward_desc& desc);
+  // The plan for a descriptor: made once, found by the bytes of the descriptor for as long as it is in use.
+  std::shared_ptr<const Plan> plan_for(const attune_forward_desc& desc);
 
-  // Makes every plan that a call with this descriptor may need, so that it can be captured.
+  // Makes every plan that a call with this descriptor may need, and keeps them, so that the call can be captured.
   void prepare(const attune_forward_desc& desc);
   void forward(const attune_forward_desc& desc, const attune_forward_args& args, void* stream);
   void merge(const attune_merge_desc& desc, const attune_merge_args& args, void* stream);
@@ -39,19 +38,10 @@ class Context {
   gpu::Runtime& gpu() const;
 
  private:
-  struct PlanKey {
-    attune_forward_desc desc;
-    int64_t alignment;  // that the plan may count on
-    bool operator==(const PlanKey& other) const;
-  };
-  struct PlanHash {
-    size_t operator()(const PlanKey& key) const;
-  };
-
-  const Plan* find_plan(const PlanKey& key) const;
-  const Plan& make_plan(const PlanKey& key);
-  // As make_plan, unless the stream is being captured.
-  const Plan& make_plan_for_call(const PlanKey& key, void* stream);
+  std::shared_ptr<const Plan> plan_for(const PlanKey& key);
+  // Within a call: fails if a plan has to be made while the stream is being captured.
+  std::shared_ptr<const Plan> plan_for_call(const PlanKey& key, void* stream);
+  std::shared_ptr<const Plan> new_plan(const Problem& problem, int64_t alignment);
   any::Merger& merger();
 
   std::string forced_kernel_;
@@ -59,8 +49,7 @@ class Context {
   mutable std::once_flag gpu_made_, merger_made_;
   mutable std::unique_ptr<gpu::Runtime> gpu_;
   std::unique_ptr<any::Merger> merger_;
-  mutable std::shared_mutex plans_mutex_;
-  std::unordered_map<PlanKey, std::unique_ptr<const Plan>, PlanHash> plans_;  // goes before what plans refer to
+  PlanCache plans_;  // goes before what plans refer to
 };
 
 }  // namespace attune
