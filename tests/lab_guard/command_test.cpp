@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Long enough that a call of a fourth of the time of another is told apart on a busy machine.
+// Long enough that a call of a twentieth of the time of another is told apart on a busy machine, from another run too.
 constexpr const char* problem = " --backend cpu --budget 1 'fwd b1 h2/2 q64 k128 d64 f32'";
 const std::string library = test::build() + "/libattune.so", folder = test::build() + "/tests/";
 

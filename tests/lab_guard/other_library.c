@@ -1,5 +1,5 @@
 /* Stands in for another build of the library. Every call goes to the libattune.so that the environment variable
- * ATTUNE_TEST_LIBRARY names, but SLOW lets each attune_forward take four times as long, and REFUSES takes no problem.
+ * ATTUNE_TEST_LIBRARY names, but SLOW lets each attune_forward take twenty times as long, and REFUSES takes no problem.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ attune_status attune_forward(attune_context* context, const attune_forward_desc*
 #ifdef SLOW
   const double begin = seconds();
   const attune_status status = CALL(attune_forward, context, desc, args, stream);
-  const double end = seconds() + 3 * (seconds() - begin);
+  const double end = seconds() + 19 * (seconds() - begin);
   while (seconds() < end) {
   }
   return status;
