@@ -2,16 +2,12 @@
 // sources lie, and the build lies around the running program.
 #pragma once
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 namespace attune::test {
 
-inline std::string repo() {
-  const char* given = std::getenv("ATTUNE_REPO");
-  return given != nullptr ? given : ATTUNE_REPO;
-}
+std::string repo();  // repo.cpp
 
 inline std::string build() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path().string();
