@@ -48,6 +48,7 @@ class GpuPlan final : public Plan {
           unit.cluster.z, built.info.registers, unit.smem_bytes + built.info.static_smem_bytes, to_string(built.key),
           built.info.code_bytes, name_of(built.origin), built.compiler_version, built.measured ? "" : " (unmeasured)",
           loaded_[i]->load_seconds * 1e3);
+      if (!built.cache_troubles.empty()) text += fmt::format("kernel cache: {}\n", built.cache_troubles);
     }
     return text;
   }

@@ -7,15 +7,14 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <vector>
 
 #include "core/error.hpp"
+#include "jit/cubin.hpp"
+#include "jit/files.hpp"
 #include "jit/paths.hpp"
 
 namespace attune::jit {
@@ -23,7 +22,7 @@ namespace {
 
 constexpr char magic[8] = {'A', 'T', 'N', 'C', 'U', 'B', 'I', 'N'};
 constexpr uint32_t format_version = 2;
-constexpr std::string_view entry_suffix = ".cubin", part_suffix = ".part";
+constexpr std::string_view entry_suffix = ".cubin";
 constexpr time_t abandoned_seconds = 3600;  // a .part file this old belongs to no living writer
 constexpr time_t refresh_seconds = 3600;    // how stale the time of last use may be
 
@@ -71,143 +70,133 @@ BuildReport report_of(const Header& header) {
   return report;
 }
 
-class File {
- public:
-  File(const std::string& path, int flags) : descriptor_(open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  explicit operator bool() const { return descriptor_ >= 0; }
-  int get() const { return descriptor_; }
-
-  bool write_all(std::string_view data) const {
-    while (!data.empty()) {
-      const ssize_t written = ::write(descriptor_, data.data(), data.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return false;
-      data.remove_prefix(static_cast<size_t>(written));
-    }
-    return true;
-  }
-
-  bool read_all(void* data, size_t size) const {
-    auto* at = static_cast<char*>(data);
-    while (size > 0) {
-      const ssize_t count = ::read(descriptor_, at, size);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
-      at += count;
-      size -= static_cast<size_t>(count);
-    }
-    return true;
-  }
-
- private:
-  int descriptor_;
-};
-
-// False with errno set.
-bool write_file(const std::string& path, const Header& header, std::string_view cubin) {
-  const File file(path, O_WRONLY | O_CREAT | O_EXCL);
-  return file && file.write_all({reinterpret_cast<const char*>(&header), sizeof header}) && file.write_all(cubin) &&
-         fsync(file.get()) == 0;
+bool is_entry(std::string_view name) {
+  return name.size() == 2 * sizeof(Key::bytes) + entry_suffix.size() && name.ends_with(entry_suffix) &&
+         is_hex(name.substr(0, 2 * sizeof(Key::bytes)));
 }
+
+std::string name_of(const Key& key) { return to_string(key) + std::string(entry_suffix); }
 
 }  // namespace
 
 Cache::Cache(std::string directory, uint64_t limit_bytes)
     : directory_(std::move(directory)), limit_bytes_(limit_bytes) {}
 
-std::string Cache::file_of(const Key& key) const {
-  return fmt::format("{}/{}{}", directory_, to_string(key), entry_suffix);
-}
+std::string Cache::file_of(const Key& key) const { return fmt::format("{}/{}", directory_, name_of(key)); }
 
-std::optional<CacheEntry> Cache::load(const Key& key) const {
+std::optional<CacheEntry> Cache::load(const Key& key) {
   if (directory_.empty()) return std::nullopt;
-  const File file(file_of(key), O_RDONLY);
-  struct stat status{};
-  if (!file || fstat(file.get(), &status) != 0) return std::nullopt;
+  const TrustedDirectory directory(directory_);
+  if (!directory) return std::nullopt;
+  const RegularFile file(directory.get(), name_of(key), O_NOFOLLOW);
+  if (file.absent()) return std::nullopt;
+  const std::string problem = file ? distrust(file.status()) : file.problem();
+  if (!problem.empty()) {
+    const std::lock_guard lock(mutex_);
+    ignored_ = fmt::format("{}: {}", file_of(key), problem);
+    return std::nullopt;
+  }
 
   Header header{};
-  if (!file.read_all(&header, sizeof header)) return std::nullopt;
+  if (!file.read(&header, sizeof header, 0)) return std::nullopt;
   const bool header_sound = std::memcmp(header.magic, magic, sizeof magic) == 0 && header.version == format_version &&
                             header.header_hash == hash_of(header) && std::ranges::equal(key.bytes, header.key);
-  if (!header_sound || sizeof header + header.payload_bytes != static_cast<uint64_t>(status.st_size))
+  // Before anything is allocated: whoever wrote the header may claim any size, and a file of holes has it.
+  if (!header_sound || header.payload_bytes > largest_cubin_bytes ||
+      sizeof header + header.payload_bytes != file.size())
     return std::nullopt;
   std::string cubin(header.payload_bytes, '\0');
-  if (!file.read_all(cubin.data(), cubin.size())) return std::nullopt;
+  if (!file.read(cubin.data(), cubin.size(), sizeof header)) return std::nullopt;
   if (XXH3_64bits(cubin.data(), cubin.size()) != header.payload_hash) return std::nullopt;
 
   // The time of last use, by which entries leave; a read-only cache keeps its times.
-  if (std::time(nullptr) - status.st_mtime > refresh_seconds) futimens(file.get(), nullptr);
+  if (std::time(nullptr) - file.status().st_mtime > refresh_seconds) futimens(file.get(), nullptr);
   return CacheEntry{std::move(cubin), report_of(header)};
 }
 
 void Cache::save(const Key& key, std::string_view cubin, const BuildReport& report) {
   if (directory_.empty()) return;
-  static std::atomic<uint64_t> counter = 0;
-  std::error_code error;
-  std::filesystem::create_directories(directory_, error);
-  const std::string place = file_of(key);
-  const std::string part = fmt::format("{}.{}.{}{}", place, getpid(), counter++, part_suffix);
-  std::string complaint;
-  if (!write_file(part, header_for(key, cubin, report), cubin) || rename(part.c_str(), place.c_str()) != 0) {
-    complaint = fmt::format("{}: {}", part, std::strerror(errno));
-    unlink(part.c_str());
+  const TrustedDirectory directory(directory_, TrustedDirectory::Missing::is_made);
+  std::string problem = directory.problem();
+  if (directory) {
+    const Header header = header_for(key, cubin, report);
+    const std::string_view header_bytes(reinterpret_cast<const char*>(&header), sizeof header);
+    problem = replace_file(directory.get(), name_of(key), 0600, {header_bytes, cubin});
+    if (problem.empty())
+      trim(directory.get(), name_of(key));
+    else
+      problem = fmt::format("{}: {}", file_of(key), problem);
   }
-  if (complaint.empty()) trim(place);
   const std::lock_guard lock(mutex_);
-  complaint_ = std::move(complaint);
+  not_saved_ = std::move(problem);
 }
 
-std::string Cache::complaint() const {
+std::string Cache::troubles() const {
+  if (directory_.empty()) return {};
+  const TrustedDirectory directory(directory_);
   const std::lock_guard lock(mutex_);
-  return complaint_;
+  std::vector<std::string> list;
+  if (!directory && !directory.absent())
+    list.push_back(fmt::format("not used: {}", directory.problem()));
+  else if (!not_saved_.empty())
+    list.push_back(fmt::format("not writable: {}", not_saved_));
+  if (!ignored_.empty()) list.push_back(fmt::format("ignored {}", ignored_));
+  return fmt::format("{}", fmt::join(list, "; "));
 }
 
-// Another process may trim at the same time: a file that is gone already is no error.
-void Cache::trim(const std::string& keep) const {
+std::string Cache::describe() const {
+  if (directory_.empty()) return "none, since none of ATTUNE_CACHE_DIR, XDG_CACHE_HOME and HOME names a place for it";
+  const std::string now = troubles();
+  return fmt::format("{}, at most {} MB{}{}", directory_, limit_bytes_ >> 20, now.empty() ? "" : "; ", now);
+}
+
+// Another process may trim at the same time: a file that is gone already is no error. Whatever other programs keep in
+// the directory is left alone.
+void Cache::trim(int directory, const std::string& keep) const {
   struct Entry {
-    std::string path;
+    std::string name;
     uint64_t bytes;
     timespec used;
   };
   std::vector<Entry> entries;
   uint64_t total = 0;
   const time_t now = std::time(nullptr);
-  DIR* directory = opendir(directory_.c_str());
-  if (directory == nullptr) return;
-  while (const dirent* item = readdir(directory)) {
-    const std::string_view name = item->d_name;
-    const std::string path = fmt::format("{}/{}", directory_, name);
-    struct stat status{};
-    if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
-    if (name.ends_with(part_suffix)) {
-      if (now - status.st_mtime > abandoned_seconds) unlink(path.c_str());
-    } else if (name.ends_with(entry_suffix)) {
-      total += static_cast<uint64_t>(status.st_size);
-      if (path != keep) entries.push_back({path, static_cast<uint64_t>(status.st_size), status.st_mtim});
-    }
+  const int listed = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* list = listed < 0 ? nullptr : fdopendir(listed);
+  if (list == nullptr) {
+    const Descriptor closed_here(listed);
+    return;
   }
-  closedir(directory);
+  while (const dirent* item = readdir(list)) {
+    const std::string name = item->d_name;
+    const std::optional<std::string_view> place = place_of_part(name);
+    if (!is_entry(place.value_or(name))) continue;
+    struct stat status{};
+    if (fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode)) continue;
+    if (place) {
+      if (now - status.st_mtime > abandoned_seconds) unlinkat(directory, name.c_str(), 0);
+      continue;
+    }
+    total += static_cast<uint64_t>(status.st_size);
+    if (name != keep) entries.push_back({name, static_cast<uint64_t>(status.st_size), status.st_mtim});
+  }
+  closedir(list);
 
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
   });
   for (const Entry& entry : entries) {
     if (total <= limit_bytes_) break;
-    unlink(entry.path.c_str());
+    unlinkat(directory, entry.name.c_str(), 0);
     total -= entry.bytes;
   }
 }
 
 std::string default_cache_directory() {
-  if (const std::string own = environment("ATTUNE_CACHE_DIR"); !own.empty()) return own;
-  if (const std::string user = environment("XDG_CACHE_HOME"); !user.empty()) return user + "/attune";
-  if (const std::string home = environment("HOME"); !home.empty()) return home + "/.cache/attune";
+  if (const std::string own = environment("ATTUNE_CACHE_DIR"); !own.empty()) return absolute(own);
+  // By the XDG specification a relative path counts as none.
+  if (const std::string user = environment("XDG_CACHE_HOME"); user.starts_with('/')) return user + "/attune";
+  if (const std::string home = environment("HOME"); home.starts_with('/')) return home + "/.cache/attune";
   return {};
 }
 

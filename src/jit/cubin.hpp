@@ -2,10 +2,14 @@
 // of the code itself. Every offset is checked, so that damaged bytes give an error and nothing worse.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace attune::jit {
+
+// More is taken from no file: a kernel of ours has a few hundred kilobytes at most.
+inline constexpr size_t largest_cubin_bytes = size_t{64} << 20;
 
 struct CubinInfo {
   std::string kernel;   // the one entry function

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 namespace attune::jit {
@@ -48,6 +49,12 @@ bool exists(const std::string& path) {
 bool is_directory(const std::string& path) {
   struct stat status{};
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+std::string absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path from_root = std::filesystem::absolute(path, error);
+  return error ? path : from_root.string();
 }
 
 std::string resolved(const std::string& path) {

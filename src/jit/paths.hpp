@@ -13,6 +13,7 @@ std::vector<std::string> split(std::string_view text, char separator);  // witho
 
 bool exists(const std::string& path);
 bool is_directory(const std::string& path);
+std::string absolute(const std::string& path);              // from the working directory of now
 std::string resolved(const std::string& path);              // symbolic links followed; the path itself if that fails
 std::vector<std::string> matches(const std::string& glob);  // what exists, sorted
 

@@ -51,7 +51,7 @@ StoreOptions store_options_from_environment() {
   options.cache_directory = default_cache_directory();
   options.cache_bytes = default_cache_bytes();
   if (const std::string directory = environment("ATTUNE_PACK_DIR"); !directory.empty())
-    options.pack_directories = {directory};
+    options.pack_directories = {absolute(directory)};
   else
     options.pack_directories = {library_directory(), library_directory() + "/attune"};
   options.compile = environment("ATTUNE_JIT") != "0";
@@ -110,7 +110,7 @@ std::shared_ptr<const Built> Store::make(const DeviceUnit& unit, const std::stri
 
   if (!options_.compile)
     fail(ATTUNE_NOT_BUILT, "{} for {} is neither in a pack ({}) nor in the cache ({}), and ATTUNE_JIT=0",
-         label_of(unit), arch, fmt::join(options_.pack_directories, ", "), cache_.directory());
+         label_of(unit), arch, fmt::join(options_.pack_directories, ", "), cache_.describe());
   const Compiler& compiler = options_.find_compiler(newest_major);
   if (!compiler.measured())
     if (Result built = from_cache(compiler.version())) return built;
@@ -139,6 +139,7 @@ std::shared_ptr<const Built> Store::compile(const DeviceUnit& unit, const std::s
   const Key key = cubin_key(content, compiler.version());
   auto built = built_from(std::move(compiled.cubin), report, key, Origin::compiled, compiler.version());
   cache_.save(key, built->cubin, report);
+  built->cache_troubles = cache_.troubles();
   built->compile_seconds = compiled.seconds;
   return built;
 }
@@ -163,10 +164,7 @@ const std::vector<Pack>& Store::packs_for(const std::string& arch) {
 
 std::string Store::describe(int newest_major) {
   std::string text = fmt::format("device sources: {}\n", options_.sources.origin());
-  text += fmt::format("kernel cache: {}, at most {} MB", cache_.directory().empty() ? "none" : cache_.directory(),
-                      options_.cache_bytes >> 20);
-  if (const std::string complaint = cache_.complaint(); !complaint.empty()) text += "; not writable: " + complaint;
-  text += '\n';
+  text += fmt::format("kernel cache: {}\n", cache_.describe());
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [arch, packs] : packs_)

@@ -34,6 +34,7 @@ struct Built {
   std::string compiler_version;
   bool measured = false;       // made by the compiler of kernels/compiler.toml
   double compile_seconds = 0;  // 0 unless compiled now
+  std::string cache_troubles;  // Cache::troubles() when it was compiled
 };
 
 struct StoreOptions {

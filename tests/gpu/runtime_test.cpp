@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <thread>
 
@@ -18,6 +19,7 @@ namespace attune::gpu {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 const Registration<toy::ToyKernel> registration;
 
@@ -101,6 +103,15 @@ TEST_F(FakeGpu, AddedKernelIsSelectedCompiledAndLaunched) {
   EXPECT_THAT(text, HasSubstr("configurations of test/toy:\n  0.001 us  .stages = 2\n  0.002 us  .stages = 3\n"));
   EXPECT_THAT(text, HasSubstr("workspace: 512 bytes"));
   EXPECT_THAT(text, HasSubstr("from compiled"));
+}
+
+TEST_F(FakeGpu, ExplainSaysWhyTheCacheIsNotUsed) {
+  EXPECT_THAT(context().explain(toy_desc()), Not(HasSubstr("kernel cache")));
+  made = nullptr;
+  chmod(options.cache_directory.c_str(), 0777);
+  const std::string text = context().explain(toy_desc());
+  EXPECT_THAT(text, HasSubstr("from compiled"));
+  EXPECT_THAT(text, HasSubstr("\nkernel cache: not used: its group or others may write it (mode 0777)"));
 }
 
 TEST_F(FakeGpu, SweepMayPlanAnyConfigurationOfTheSpace) {

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <csignal>
 #include <thread>
 
 #include "core/error.hpp"
@@ -195,7 +194,7 @@ TEST_F(StoreTest, DamagedEntriesAreMadeAnew) {
   }
   // The other way round the key protects: a sound entry under another's name.
   const std::string elsewhere = Cache(options.cache_directory, 1 << 30).file_of(Key{});
-  const Cache cache(options.cache_directory, uint64_t{1} << 30);
+  Cache cache(options.cache_directory, uint64_t{1} << 30);
   write_text(elsewhere, good);
   EXPECT_FALSE(cache.load(Key{}));
 
@@ -215,7 +214,6 @@ TEST_F(StoreTest, FullDiskFailsNoCall) {
   // As on a full disk, writing stops in the middle of a file.
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{1000, old.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   Store store(options);
@@ -223,7 +221,6 @@ TEST_F(StoreTest, FullDiskFailsNoCall) {
   EXPECT_NO_THROW(built = store.get(toy_unit(1), arch));
   const std::string description = store.describe();
   setrlimit(RLIMIT_FSIZE, &old);
-  std::signal(SIGXFSZ, handler);
   ASSERT_NE(built, nullptr);
   EXPECT_EQ(built->origin, Origin::compiled);
   EXPECT_TRUE(files().empty()) << files()[0];
@@ -253,7 +250,22 @@ TEST_F(StoreTest, ReadOnlyCacheIsReadAndFailsNoCall) {
   options.cache_directory = file;
   Store store(options);
   EXPECT_NO_THROW(store.get(toy_unit(2), arch));
-  EXPECT_THAT(store.describe(), HasSubstr("not writable"));
+  EXPECT_THAT(store.describe(), HasSubstr("not used: Not a directory"));
+}
+
+TEST_F(StoreTest, CacheThatOthersMayWriteIsNotUsedAndNamed) {
+  Store(options).get(toy_unit(1), arch);
+  chmod(options.cache_directory.c_str(), 0777);
+  Store store(options);
+  const auto built = store.get(toy_unit(1), arch);
+  EXPECT_EQ(built->origin, Origin::compiled);
+  EXPECT_THAT(built->cache_troubles, HasSubstr("not used: its group or others may write it (mode 0777)"));
+  EXPECT_THAT(store.describe(), HasSubstr("MB; not used: its group or others may write it"));
+  options.compile = false;
+  Store without(options);
+  EXPECT_THAT(message_of(without, ATTUNE_NOT_BUILT), HasSubstr("not used: its group or others may write it"));
+  chmod(options.cache_directory.c_str(), 0700);
+  EXPECT_EQ(Store(options).get(toy_unit(1), arch)->origin, Origin::cache);
 }
 
 TEST_F(StoreTest, CacheIsBounded) {
@@ -275,7 +287,7 @@ TEST_F(StoreTest, LeastRecentlyUsedGoesFirstAndAbandonedPartsGo) {
   const timespec long_ago[2] = {{1000, 0}, {1000, 0}};
   utimensat(AT_FDCWD, old.c_str(), long_ago, 0);
   EXPECT_EQ(Store(options).get(toy_unit(1), arch)->origin, Origin::cache);  // now it was used
-  const std::string abandoned = old + ".1.0.part", young = old + ".2.0.part";
+  const std::string abandoned = old + ".0123456789abcdef.part", young = old + ".0123456789abcde0.part";
   write_text(abandoned, "half");
   write_text(young, "half");
   utimensat(AT_FDCWD, abandoned.c_str(), long_ago, 0);
