@@ -1,26 +1,22 @@
 #include "jit/pack.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 #include <zstd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "core/error.hpp"
+#include "jit/cubin.hpp"
+#include "jit/files.hpp"
 
 namespace attune::jit {
 namespace {
 
 constexpr char magic[8] = {'A', 'T', 'N', 'P', 'A', 'C', 'K', '1'};
 constexpr int compression_level = 19;
-constexpr size_t largest_cubin_bytes = size_t{64} << 20;
+constexpr uint64_t largest_pack_bytes = uint64_t{256} << 20;
 
 struct Header {
   char magic[8];
@@ -85,47 +81,45 @@ void write_pack(const std::string& file, const std::string& arch, const std::str
   header.index_hash = XXH3_64bits(front.data(), front.size());
   header.header_hash = XXH3_64bits(&header, offsetof(Header, header_hash));
 
-  const std::string part = file + ".part";
-  std::ofstream out(part, std::ios::binary | std::ios::trunc);
-  out.write(reinterpret_cast<const char*>(&header), sizeof header);
-  out.write(front.data(), static_cast<std::streamsize>(front.size()));
-  out.write(data.data(), static_cast<std::streamsize>(data.size()));
-  out.close();
-  if (!out || std::rename(part.c_str(), file.c_str()) != 0)
-    fail(ATTUNE_INTERNAL_ERROR, "cannot write {}: {}", file, std::strerror(errno));
+  const std::string_view header_bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  const std::string problem = replace_file(AT_FDCWD, file, 0644, {header_bytes, front, data});
+  if (!problem.empty()) fail(ATTUNE_INTERNAL_ERROR, "cannot write {}: {}", file, problem);
 }
 
-Pack::Pack(const std::string& file) {
-  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail(ATTUNE_COMPILE_ERROR, "pack {}: {}", file, std::strerror(errno));
-  struct stat status{};
-  void* mapped = MAP_FAILED;
-  if (fstat(descriptor, &status) == 0 && static_cast<size_t>(status.st_size) >= sizeof(Header))
-    mapped = mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_PRIVATE, descriptor, 0);
-  ::close(descriptor);
-  if (mapped == MAP_FAILED) fail(ATTUNE_COMPILE_ERROR, "pack {}: too short or not readable", file);
-  file_bytes_ = static_cast<size_t>(status.st_size);
-  bytes_ = {static_cast<const char*>(mapped),
-            [bytes = file_bytes_](const char* at) { munmap(const_cast<char*>(at), bytes); }};
+Pack::Pack(const std::string& path) {
+  const RegularFile file(AT_FDCWD, path);
+  if (!file) fail(ATTUNE_COMPILE_ERROR, "pack {}: {}", path, file.problem());
+  if (file.size() < sizeof(Header)) fail(ATTUNE_COMPILE_ERROR, "pack {}: too short", path);
+  if (file.size() > largest_pack_bytes)
+    fail(ATTUNE_COMPILE_ERROR, "pack {}: {} MB; at most {} MB are read", path, file.size() >> 20,
+         largest_pack_bytes >> 20);
+  bytes_.resize(file.size());
+  if (!file.read(bytes_.data(), bytes_.size(), 0)) fail(ATTUNE_COMPILE_ERROR, "pack {}: not readable", path);
 
   Header header{};
-  std::memcpy(&header, bytes_.get(), sizeof header);
+  std::memcpy(&header, bytes_.data(), sizeof header);
   if (std::memcmp(header.magic, magic, sizeof magic) != 0)
-    fail(ATTUNE_COMPILE_ERROR, "pack {}: not a pack of this version", file);
-  const size_t room = file_bytes_ - sizeof header;
-  const bool sound = header.header_hash == XXH3_64bits(&header, offsetof(Header, header_hash)) &&
-                     header.file_bytes == file_bytes_ && header.entries <= room / sizeof(PackIndex) &&
-                     header.names_bytes <= room - header.entries * sizeof(PackIndex) &&
-                     header.index_hash == XXH3_64bits(bytes_.get() + sizeof header,
-                                                      header.entries * sizeof(PackIndex) + header.names_bytes);
-  if (!sound) fail(ATTUNE_COMPILE_ERROR, "pack {}: damaged", file);
+    fail(ATTUNE_COMPILE_ERROR, "pack {}: not a pack of this version", path);
+  const size_t room = bytes_.size() - sizeof header;
+  bool sound = header.header_hash == XXH3_64bits(&header, offsetof(Header, header_hash)) &&
+               header.file_bytes == bytes_.size() && header.entries <= room / sizeof(PackIndex) &&
+               header.names_bytes <= room - header.entries * sizeof(PackIndex) &&
+               header.index_hash ==
+                   XXH3_64bits(bytes_.data() + sizeof header, header.entries * sizeof(PackIndex) + header.names_bytes);
+  if (sound)
+    sound = std::all_of(index(), index() + size(), [&](const PackIndex& item) {
+      return item.offset <= bytes_.size() && item.compressed_bytes <= bytes_.size() - item.offset &&
+             item.cubin_bytes <= largest_cubin_bytes && item.name_offset <= header.names_bytes &&
+             item.name_bytes <= header.names_bytes - item.name_offset;
+    });
+  if (!sound) fail(ATTUNE_COMPILE_ERROR, "pack {}: damaged", path);
   arch_ = {header.arch, strnlen(header.arch, sizeof header.arch)};
   compiler_version_ = {header.compiler_version, strnlen(header.compiler_version, sizeof header.compiler_version)};
 }
 
-const PackIndex* Pack::index() const { return reinterpret_cast<const PackIndex*>(bytes_.get() + sizeof(Header)); }
+const PackIndex* Pack::index() const { return reinterpret_cast<const PackIndex*>(bytes_.data() + sizeof(Header)); }
 
-size_t Pack::size() const { return reinterpret_cast<const Header*>(bytes_.get())->entries; }
+size_t Pack::size() const { return reinterpret_cast<const Header*>(bytes_.data())->entries; }
 
 std::vector<std::string> Pack::names() const {
   const char* names = reinterpret_cast<const char*>(index() + size());
@@ -141,11 +135,10 @@ std::optional<std::string> Pack::load(const Key& key) const {
     return std::memcmp(entry.key, wanted.bytes.data(), sizeof entry.key) < 0;
   });
   if (item == end || std::memcmp(item->key, key.bytes.data(), sizeof item->key) != 0) return std::nullopt;
-  if (item->offset > file_bytes_ || item->compressed_bytes > file_bytes_ - item->offset ||
-      item->cubin_bytes > largest_cubin_bytes)
-    return std::nullopt;
+  const char* compressed = bytes_.data() + item->offset;
+  if (ZSTD_getFrameContentSize(compressed, item->compressed_bytes) != item->cubin_bytes) return std::nullopt;
   std::string cubin(item->cubin_bytes, '\0');
-  const size_t bytes = ZSTD_decompress(cubin.data(), cubin.size(), bytes_.get() + item->offset, item->compressed_bytes);
+  const size_t bytes = ZSTD_decompress(cubin.data(), cubin.size(), compressed, item->compressed_bytes);
   if (bytes != cubin.size() || XXH3_64bits(cubin.data(), cubin.size()) != item->cubin_hash) return std::nullopt;
   return cubin;
 }

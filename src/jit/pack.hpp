@@ -1,12 +1,12 @@
 // A pack is a cache frozen into one file per architecture: the kernels that are promised, compiled beforehand. With it
 // no compiler is needed. Each cubin is compressed on its own (zstd), so that loading one does not unpack the others.
+// The largest pack has 2 MB and is read as a whole; what becomes of the file afterwards no longer matters.
 //
 //   header | index, sorted by key | names | compressed cubins
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,7 +29,7 @@ void write_pack(const std::string& file, const std::string& arch, const std::str
 class Pack {
  public:
   // Throws ATTUNE_COMPILE_ERROR if the file is not a sound pack.
-  explicit Pack(const std::string& file);
+  explicit Pack(const std::string& path);
 
   const std::string& arch() const { return arch_; }
   const std::string& compiler_version() const { return compiler_version_; }
@@ -42,8 +42,7 @@ class Pack {
  private:
   const PackIndex* index() const;
 
-  std::shared_ptr<const char> bytes_;  // the mapped file
-  size_t file_bytes_ = 0;
+  std::string bytes_;  // the whole file
   std::string arch_, compiler_version_;
 };
 
