@@ -27,6 +27,7 @@ BUILD = REPO / "build"
 LOG = BUILD / "log"
 VENV_PYTHON = BUILD / "venv/bin/python"
 TORCH_TESTS = REPO / "tests/python/door"
+WHEEL_TESTS = REPO / "tests/python/wheel"
 SANITIZER_PLAN = REPO / "tests/sanitizer.toml"
 FUZZ_SECONDS = 45
 TEST_TIMEOUT = 900  # seconds for one program; a hang must not eat the whole run
@@ -102,14 +103,14 @@ class Runner:
 
     def python(self) -> None:
         """Scripts, the lab's host on fakes of torch; then the package on the oldest torch it serves and the newest."""
-        self.start(self.pytest, "python", [REPO / "tests", f"--ignore={TORCH_TESTS}"])
+        self.start(self.pytest, "python", [REPO / "tests", f"--ignore={TORCH_TESTS}", f"--ignore={WHEEL_TESTS}"])
         if self.build("release", ["libattune.so", "libattune_lab_engine.so"]):
             for name in torch_names():
                 self.start(self.torch, name)
             self.start(self.wheel)
 
     def wheel(self) -> None:
-        """The examples of the documents, on the wheel unpacked."""
+        """What the wheel says of itself, and the examples of the documents, on the wheel unpacked."""
         made, unpacked = BUILD / "wheel", BUILD / "unpacked"
         self.install("wheel", [VENV_PYTHON, REPO / "tools/wheel.py", made])
         shutil.rmtree(unpacked, ignore_errors=True)
@@ -117,7 +118,7 @@ class Runner:
         self.install("wheel", [*unpack, *made.glob("*.whl")])
         self.installed_torch("newest")
         env = {"PYTHONPATH": f"{unpacked}{os.pathsep}{cpu_torch.folder(BUILD, 'newest')}", "ATTUNE_LIBRARY": ""}
-        self.pytest("torch wheel", [TORCH_TESTS / "test_docs.py"], env)
+        self.pytest("torch wheel", [WHEEL_TESTS, TORCH_TESTS / "test_docs.py"], env)
 
     def torch(self, name: str) -> None:
         env = {"PYTHONPATH": str(self.installed_torch(name)), "OMP_NUM_THREADS": "1"}

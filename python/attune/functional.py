@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch.compiler import is_compiling
 
@@ -138,5 +140,8 @@ def _as_given(result, like):
     """Results as arrays of the kind that came in, where that kind can take them (the array API standard)."""
     if isinstance(result, tuple):
         return tuple(_as_given(each, like) for each in result)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(like, numpy.ndarray):  # follows that standard from 2.0 on only
+        return result.numpy()
     namespace = getattr(like, "__array_namespace__", None)
     return result if namespace is None else namespace().from_dlpack(result)
