@@ -175,6 +175,10 @@ ProblemSet features() {
               "fwd b2 h2/2 q96 k96 d64 f16 scale1",
               "fwd b2 h2/2 q96 k96 d64 bf16 scale0",
               "fwd b2 h2/2 q96 k96 d64 f16 scale-0.125",
+              "fwd b1 h1/1 q32 k32 d64 f16 cap5 scale-0.5",
+              "fwd b1 h2/1 q80 k2048 d64 f16 sink",       // keys are split where rows are few
+              "fwd b1 h2/1 q80 k320 d64 bf16 causal-br",  // more keys than a bf16 can count
+              "fwd b1 h2/1 q130 k3 d64 bf16 scale0.01",   // an LSE near 0 is compared most strictly
               "fwd b1 h2/2 q96 k96 d192/128 bf16",
               "fwd b1 h2/2 q96 k96 d80 f16",
               "fwd b1 h2/2 q96 k96 d32/96 f16",
@@ -201,6 +205,7 @@ ProblemSet edges() {
   set.problems.emplace_back("fwd b1 h2/2 q8 k0 d64 f16 sink");
   set.problems.emplace_back("fwd b1 h2/2 q4096 k1 d8 bf16");
   set.problems.emplace_back("fwd b1 h1/1 q2 k5000 d64 f16 causal-br");
+  set.problems.emplace_back("fwd b1 h1/1 q2 k33000 d64 f16");
   return set;
 }
 

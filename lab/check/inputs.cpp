@@ -196,11 +196,12 @@ void fill_score_terms(Tensors& t, const Recipe& r) {
     });
   }
   if (p.has(ATTUNE_MASK)) {
-    // A quarter of the keys is hidden, and every seventh row sees nothing.
+    // A quarter of the keys is hidden, and every seventh row sees nothing. Any byte but 0 shows a key.
     Random random(seed_of(r.seed, Part::mask, 0, 0));
     const bool by_row = p.mask.query != 0;
     for_each_score(p, p.mask, [&](int64_t offset, int64_t query) {
-      t.mask.as<uint8_t>()[offset] = random.below(4) != 0 && !(by_row && query % 7 == 3) ? 1 : 0;
+      const bool visible = random.below(4) != 0 && !(by_row && query % 7 == 3);
+      t.mask.as<uint8_t>()[offset] = visible ? static_cast<uint8_t>(1 + random.below(255)) : 0;
     });
   }
   if (p.has(ATTUNE_SINK)) {

@@ -52,8 +52,10 @@ std::string random_problem(Random& random) {
   const int64_t batch = pick(random, {1, 1, 1, 2, 3, 4});
   const int64_t heads_kv = pick(random, {1, 1, 2, 3});
   const int64_t heads = heads_kv * pick(random, {1, 1, 2, 3, 4});
-  const int64_t queries = length(random);
-  const int64_t keys = chance(random, 2) ? queries : length(random);
+  // Few rows and many keys, now and then: their keys are split among threads.
+  const bool split = chance(random, 16);
+  const int64_t queries = split ? between(random, 1, 3) : length(random);
+  const int64_t keys = split ? between(random, 1000, 3000) : chance(random, 2) ? queries : length(random);
   const int64_t dim = head_dim(random);
   std::string text = fmt::format("fwd b{} h{}/{} q{} k{} d{}", batch, heads, heads_kv, queries, keys, dim);
   if (chance(random, 5)) text += fmt::format("/{}", head_dim(random));
@@ -61,7 +63,7 @@ std::string random_problem(Random& random) {
   if (chance(random, 2)) text += chance(random, 3) ? " causal-tl" : " causal-br";
   if (chance(random, 4)) text += fmt::format(" w{},{}", between(random, -1, 70), between(random, -1, 70));
   if (chance(random, 6)) text += fmt::format(" cap{}", pick(random, {1, 5, 30, 50}));
-  if (chance(random, 4)) text += " sink";
+  if (chance(random, split ? 2 : 4)) text += " sink";
   if (chance(random, 5)) text += fmt::format(" bias={}{}", score_shape(random), chance(random, 2) ? ":f32" : "");
   if (chance(random, 5)) text += fmt::format(" mask={}", score_shape(random));
   if (chance(random, 5)) text += " var";

@@ -1,7 +1,10 @@
 #include "lab/check/tensors.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -36,19 +39,38 @@ int64_t gap_of(Storage storage) {
       return 8;
     case Storage::odd:
       return 3;
+    case Storage::reversed:
+      return 0;
   }
   return 0;
 }
 
-int64_t span_of(const attune_strides& s, int64_t batch, int64_t rows, int64_t heads, int64_t dim) {
-  if (batch == 0 || rows == 0 || heads == 0) return 0;
-  return (batch - 1) * s.batch + (rows - 1) * s.row + (heads - 1) * s.head + dim;
+// The elements of a tensor in memory: how many there are from the lowest to the highest, and which of them is the
+// element that strides count from.
+struct Span {
+  int64_t count = 0, first = 0;
+};
+
+Span span_of(std::initializer_list<std::pair<int64_t, int64_t>> extents_and_strides, int64_t innermost) {
+  Span span{innermost, 0};
+  for (const auto& [extent, stride] : extents_and_strides) {
+    if (extent == 0) return {};
+    span.count += (extent - 1) * std::abs(stride);
+    if (stride < 0) span.first += (extent - 1) * -stride;
+  }
+  return span;
 }
 
-int64_t span_of(const attune_score_strides& s, const Problem& p) {
-  if (p.batch == 0 || p.heads_q == 0 || p.seq_q == 0 || p.seq_k == 0) return 0;
-  return (p.batch - 1) * s.batch + (p.heads_q - 1) * s.head + (p.seq_q - 1) * s.query + (p.seq_k - 1) * s.key + 1;
+Span span_of(const attune_strides& s, int64_t batch, int64_t rows, int64_t heads, int64_t dim) {
+  return span_of({{batch, s.batch}, {rows, s.row}, {heads, s.head}}, dim);
 }
+
+Span span_of(const attune_score_strides& s, const Problem& p) {
+  return span_of({{p.batch, s.batch}, {p.heads_q, s.head}, {p.seq_q, s.query}, {p.seq_k, s.key}}, 1);
+}
+
+void reverse(attune_strides& s) { s = {-s.batch, -s.row, -s.head}; }
+void reverse(attune_score_strides& s) { s = {-s.batch, -s.head, -s.query, -s.key}; }
 
 // Marks the bytes of `shadow` that elements of `buffer` own.
 void own(std::vector<bool>& shadow, const Buffer& buffer, int64_t first_element, int64_t elements,
@@ -62,7 +84,7 @@ std::string first_stray(const std::vector<bool>& owned, const Buffer& buffer, st
   const auto whole = buffer.whole();
   for (size_t i = 0; i < whole.size(); ++i) {
     if (owned[i] || whole[i] == poison_byte) continue;
-    const auto byte = static_cast<int64_t>(i) - static_cast<int64_t>(buffer.offset_bytes());
+    const auto byte = static_cast<int64_t>(i) - static_cast<int64_t>(buffer.begin_bytes());
     const bool inside = byte >= 0 && byte < static_cast<int64_t>(buffer.data_bytes());
     return fmt::format("{} was written at byte {} of {}, {}", name, byte, buffer.data_bytes(),
                        inside ? "between its elements" : "outside of it");
@@ -80,6 +102,8 @@ std::string_view name_of(Storage storage) {
       return "padded";
     case Storage::odd:
       return "odd";
+    case Storage::reversed:
+      return "reversed";
   }
   return "?";
 }
@@ -87,11 +111,12 @@ std::string_view name_of(Storage storage) {
 Storage storage_from(std::string_view name) {
   for (const Storage storage : all_storages)
     if (name_of(storage) == name) return storage;
-  fail(ATTUNE_INVALID_ARGUMENT, "storage is '{}'; it must be dense, padded or odd", name);
+  fail(ATTUNE_INVALID_ARGUMENT, "storage is '{}'; it must be dense, padded, odd or reversed", name);
 }
 
-Buffer::Buffer(int64_t elements, int64_t element_bytes, int64_t shift_elements)
-    : offset_(red_zone_bytes + static_cast<size_t>(shift_elements * element_bytes)),
+Buffer::Buffer(int64_t elements, int64_t element_bytes, int64_t shift_elements, int64_t first_element)
+    : begin_(red_zone_bytes + static_cast<size_t>(shift_elements * element_bytes)),
+      offset_(begin_ + static_cast<size_t>(first_element * element_bytes)),
       data_bytes_(static_cast<size_t>(elements * element_bytes)) {
   bytes_.assign(data_bytes_ + 2 * red_zone_bytes, poison_byte);
 }
@@ -100,8 +125,13 @@ void Buffer::poison() { std::ranges::fill(bytes_, poison_byte); }
 
 Problem with_storage(const Problem& problem, Storage storage) {
   Problem p = problem;
+  if (storage == Storage::dense) return p;
+  if (storage == Storage::reversed) {
+    for (attune_strides* strides : {&p.q, &p.k, &p.v, &p.o, &p.lse}) reverse(*strides);
+    for (attune_score_strides* strides : {&p.bias, &p.mask}) reverse(*strides);
+    return p;
+  }
   const int64_t gap = gap_of(storage);
-  if (gap == 0) return p;
   const auto spread_rows = [&](attune_strides& s, int64_t rows, int64_t heads, int64_t dim) {
     if (p.packed()) {
       spread<2>({Extent{rows, &s.row}, Extent{heads, &s.head}}, dim + gap, gap);
@@ -133,15 +163,18 @@ Tensors allocate(const Problem& problem, Storage storage) {
   const int64_t batch = p.packed() ? 1 : p.batch;
   const int64_t rows_q = p.packed() ? p.total_q : p.seq_q;
   const int64_t rows_k = p.packed() ? p.total_k : p.seq_k;
+  const auto buffer = [shift](const Span& span, int64_t element_bytes) {
+    return Buffer(span.count, element_bytes, shift, span.first);
+  };
   const int64_t element = bytes_of(p.dtype);
-  t.q = Buffer(span_of(p.q, batch, rows_q, p.heads_q, p.dim_qk), element, shift);
-  t.k = Buffer(span_of(p.k, batch, rows_k, p.heads_kv, p.dim_qk), element, shift);
-  t.v = Buffer(span_of(p.v, batch, rows_k, p.heads_kv, p.dim_v), element, shift);
-  t.o = Buffer(span_of(p.o, batch, rows_q, p.heads_q, p.dim_v), element, shift);
-  if (p.has(ATTUNE_LSE)) t.lse = Buffer(span_of(p.lse, batch, rows_q, p.heads_q, 1), sizeof(float), shift);
+  t.q = buffer(span_of(p.q, batch, rows_q, p.heads_q, p.dim_qk), element);
+  t.k = buffer(span_of(p.k, batch, rows_k, p.heads_kv, p.dim_qk), element);
+  t.v = buffer(span_of(p.v, batch, rows_k, p.heads_kv, p.dim_v), element);
+  t.o = buffer(span_of(p.o, batch, rows_q, p.heads_q, p.dim_v), element);
+  if (p.has(ATTUNE_LSE)) t.lse = buffer(span_of(p.lse, batch, rows_q, p.heads_q, 1), sizeof(float));
   if (p.has(ATTUNE_SINK)) t.sink = Buffer(p.heads_q, sizeof(float), shift);
-  if (p.has(ATTUNE_BIAS)) t.bias = Buffer(span_of(p.bias, p), bytes_of(p.bias_dtype), shift);
-  if (p.has(ATTUNE_MASK)) t.mask = Buffer(span_of(p.mask, p), 1, shift);
+  if (p.has(ATTUNE_BIAS)) t.bias = buffer(span_of(p.bias, p), bytes_of(p.bias_dtype));
+  if (p.has(ATTUNE_MASK)) t.mask = buffer(span_of(p.mask, p), 1);
   if (p.packed()) {
     t.cu_seqlens_q = Buffer(p.batch + 1, sizeof(int32_t), shift);
     t.cu_seqlens_k = Buffer(p.batch + 1, sizeof(int32_t), shift);

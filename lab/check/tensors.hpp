@@ -18,9 +18,10 @@ namespace attune::lab {
 
 // How the strides of a problem are laid out in memory. dense: as the problem says. padded: gaps of 8 elements after
 // every dimension, which keeps 16-byte alignment. odd: gaps of 3 elements and a first element off by one, so that only
-// the alignment of a single element is left.
-enum class Storage { dense, padded, odd };
-inline constexpr std::array all_storages{Storage::dense, Storage::padded, Storage::odd};
+// the alignment of a single element is left. reversed: dense, but every stride is negative, the one along the keys of
+// bias and mask as well.
+enum class Storage { dense, padded, odd, reversed };
+inline constexpr std::array all_storages{Storage::dense, Storage::padded, Storage::odd, Storage::reversed};
 std::string_view name_of(Storage storage);
 Storage storage_from(std::string_view name);
 
@@ -40,7 +41,8 @@ struct AlignedAllocator {
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(int64_t elements, int64_t element_bytes, int64_t shift_elements);
+  // `first_element`: what strides count from; elements before it are reached by negative ones.
+  Buffer(int64_t elements, int64_t element_bytes, int64_t shift_elements, int64_t first_element = 0);
 
   bool allocated() const { return !bytes_.empty(); }
   void* data() { return bytes_.data() + offset_; }
@@ -54,17 +56,20 @@ class Buffer {
     return static_cast<const T*>(data());
   }
 
+  // Every element, whichever strides count from.
+  std::span<std::byte> elements() { return std::span(bytes_).subspan(begin_, data_bytes_); }
   // The elements together with both red zones: what is copied to a device and back.
   std::span<std::byte> whole() { return bytes_; }
   std::span<const std::byte> whole() const { return bytes_; }
-  size_t offset_bytes() const { return offset_; }
+  size_t offset_bytes() const { return offset_; }  // of data() in whole()
+  size_t begin_bytes() const { return begin_; }    // of elements() in whole()
   size_t data_bytes() const { return data_bytes_; }
 
   void poison();
 
  private:
   std::vector<std::byte, AlignedAllocator<std::byte>> bytes_;
-  size_t offset_ = 0;
+  size_t begin_ = 0, offset_ = 0;
   size_t data_bytes_ = 0;
 };
 

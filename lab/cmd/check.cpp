@@ -223,7 +223,7 @@ void add_check(CLI::App& app, int& status) {
   list("--input", options->inputs, "a kind of input, or all; without it, normal");
   list("--oracle", options->oracles, "an oracle, or all, instead of the comparison with float64");
   add_backend_option(*command, options->backend);
-  command->add_option("--storage", options->storage, "dense, padded or odd strides");
+  command->add_option("--storage", options->storage, "dense, padded, odd or reversed strides");
   command->add_option("--seed", options->seed, "of the inputs");
   command->add_option("--random", options->random, "so many random problems, from the seed on");
   command->add_option("--rows", options->rows, "rows to compare at most, instead of all up to 2^33 operations");

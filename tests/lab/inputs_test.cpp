@@ -67,7 +67,7 @@ TEST_F(Inputs, SameSeedSameBytes) {
 TEST_F(Inputs, StorageDoesNotChangeTheValues) {
   const std::string problem = "fwd b2 h4/2 q9 k11 d5/7 f16 bias=bhqk mask=1h1k var";
   const Tensors dense = inputs(problem);
-  for (const Storage storage : {Storage::padded, Storage::odd}) {
+  for (const Storage storage : {Storage::padded, Storage::odd, Storage::reversed}) {
     const Tensors other = inputs(problem, InputKind::normal, 1, storage);
     for (const char tensor : {'q', 'k', 'v'}) {
       std::vector<double> a, b;
@@ -116,6 +116,28 @@ TEST_F(Inputs, OddStorageLeavesElementAlignmentOnly) {
   const Tensors padded = inputs("fwd b1 h2/2 q4 k4 d8 f16", InputKind::normal, 1, Storage::padded);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(padded.q.data()) % 64, 0u);
   EXPECT_EQ(padded.problem.q.head % 8, 0);
+}
+
+TEST_F(Inputs, ReversedStorageRunsBackwardsInTheSameMemory) {
+  const std::string problem = "fwd b2 h2/2 q4 k5 d8 f16 bias=1hqk mask=bhqk";
+  const Tensors dense = inputs(problem), reversed = inputs(problem, InputKind::normal, 1, Storage::reversed);
+  EXPECT_EQ(reversed.problem.bias.key, -1);
+  EXPECT_EQ(reversed.problem.bias.batch, 0) << "broadcast";
+  EXPECT_EQ(reversed.problem.mask.key, -1);
+  for (const attune_strides& strides : {reversed.problem.q, reversed.problem.k, reversed.problem.v, reversed.problem.o})
+    EXPECT_TRUE(strides.batch < 0 && strides.row < 0 && strides.head < 0);
+  EXPECT_EQ(reversed.q.whole().size(), dense.q.whole().size());
+  EXPECT_EQ(reversed.bias.whole().size(), dense.bias.whole().size());
+  const auto* const forwards = dense.bias.as<uint16_t>();
+  const auto* const backwards = reversed.bias.as<uint16_t>();
+  for (int64_t key = 0; key < 5; ++key) EXPECT_EQ(forwards[key], backwards[-key]);
+}
+
+TEST_F(Inputs, AnyByteButZeroShowsAKey) {
+  const Tensors t = inputs("fwd b1 h1/1 q16 k64 d8 f16 mask=11qk");
+  std::set<uint8_t> bytes(t.mask.as<uint8_t>(), t.mask.as<uint8_t>() + 16 * 64);
+  EXPECT_TRUE(bytes.contains(0));
+  EXPECT_GT(bytes.size(), 100u);
 }
 
 TEST_F(Inputs, NormalHasTheMomentsOfANormal) {

@@ -57,16 +57,23 @@ TEST_F(RandomProblems, PassTheGateOnEveryKernel) {
 
 TEST_F(RandomProblems, AreReproducibleAndVaried) {
   uint32_t features = 0;
+  int split_sinks = 0, bias_backwards = 0, masks_backwards = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const Case a = random_case(seed), b = random_case(seed);
     EXPECT_EQ(reproducer(a), reproducer(b));
     const Problem p = parse_problem(a.problem);
     EXPECT_LE(useful_flops(p), 3e6);
     features |= p.features;
+    split_sinks += p.has(ATTUNE_SINK) && p.seq_k >= 1000 ? 1 : 0;
+    bias_backwards += p.has(ATTUNE_BIAS) && a.storage == Storage::reversed ? 1 : 0;
+    masks_backwards += p.has(ATTUNE_MASK) && a.storage == Storage::reversed ? 1 : 0;
   }
   constexpr uint32_t all = ATTUNE_SCALE | ATTUNE_WINDOW | ATTUNE_SINK | ATTUNE_BIAS | ATTUNE_MASK | ATTUNE_PACKED |
                            ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_LSE;
   EXPECT_EQ(features & all, all);
+  EXPECT_GT(split_sinks, 0);
+  EXPECT_GT(bias_backwards, 0);
+  EXPECT_GT(masks_backwards, 0);
 }
 
 // Each line of regressions.txt: input kind, storage, seed, problem.

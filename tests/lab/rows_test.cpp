@@ -59,6 +59,7 @@ TEST_F(Rows, PlanCoversEverySetInputAndOracle) {
   std::set<Oracle> oracles;
   std::set<Storage> storages;
   size_t reduced = 0;
+  int64_t most_keys = 0;
   for (const PlannedCheck& check : plan_checks(*executor_, {}, 1)) {
     groups.insert(check.group);
     kinds.insert(check.what.input);
@@ -66,6 +67,7 @@ TEST_F(Rows, PlanCoversEverySetInputAndOracle) {
     storages.insert(check.what.storage);
     const Problem p = parse_problem(check.what.problem);
     EXPECT_LE(useful_flops(p), PlanBudget{}.flops) << check.what.problem;
+    most_keys = std::max(most_keys, p.seq_k);
     if (check.reduced_from.empty()) continue;
     ++reduced;
     EXPECT_EQ(parse_problem(check.reduced_from).seq_k, p.seq_k);
@@ -73,6 +75,7 @@ TEST_F(Rows, PlanCoversEverySetInputAndOracle) {
   EXPECT_EQ(kinds.size(), all_input_kinds.size());
   EXPECT_EQ(oracles.size(), all_oracles.size());
   EXPECT_EQ(storages.size(), all_storages.size());
+  EXPECT_GT(most_keys, 32896);
   EXPECT_GT(reduced, 30u);
   for (const char* name : {"features", "edges", "mission", "reports7", "reports5", "llama7b", "h100", "small", "grid"})
     EXPECT_TRUE(groups.contains(name)) << name;

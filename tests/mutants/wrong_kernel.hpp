@@ -51,6 +51,13 @@ enum class Mistake {
   dense_strides,          // heads are taken to lie next to each other
   rounded_up_store,       // whole groups of 8 channels are stored
   split_by_threads,       // keys are summed in as many parts as there are threads
+  far_keys_skipped,       // a tile of keys behind the 32768th is skipped
+  bias_read_forwards,     // a bias whose keys run backwards in memory is read forwards
+  sink_per_split,         // the sink joins once for every 1024 keys
+  bf16_row_sum,           // bf16 alone: the sum that divides O is rounded to bf16
+  coarse_exp2,            // 16-bit types alone: a coefficient of the polynomial of exp2 is off by 1e-4
+  lost_scale_sign,        // a negative scale counts as positive under a softcap
+  lowest_mask_bit,        // of a byte of the mask only the lowest bit counts
 };
 
 inline constexpr std::array all_mistakes{
@@ -63,7 +70,9 @@ inline constexpr std::array all_mistakes{
     Mistake::bias_of_first_head, Mistake::ignored_used_keys,  Mistake::finite_minus_infinity,
     Mistake::empty_row_divides,  Mistake::sixteen_bit_sum,    Mistake::coarse_weights,
     Mistake::truncated_output,   Mistake::dense_strides,      Mistake::rounded_up_store,
-    Mistake::split_by_threads};
+    Mistake::split_by_threads,   Mistake::far_keys_skipped,   Mistake::bias_read_forwards,
+    Mistake::sink_per_split,     Mistake::bf16_row_sum,       Mistake::coarse_exp2,
+    Mistake::lost_scale_sign,    Mistake::lowest_mask_bit};
 
 constexpr std::string_view name_of(Mistake mistake) {
   constexpr std::array names{"none",
@@ -94,7 +103,14 @@ constexpr std::string_view name_of(Mistake mistake) {
                              "truncated_output",
                              "dense_strides",
                              "rounded_up_store",
-                             "split_by_threads"};
+                             "split_by_threads",
+                             "far_keys_skipped",
+                             "bias_read_forwards",
+                             "sink_per_split",
+                             "bf16_row_sum",
+                             "coarse_exp2",
+                             "lost_scale_sign",
+                             "lowest_mask_bit"};
   static_assert(names.size() == all_mistakes.size() + 1);
   return names[static_cast<size_t>(mistake)];
 }
@@ -172,20 +188,27 @@ class WrongPlan final : public Plan {
     if (capped && !is(Mistake::softcap_after_bias)) z = cap(z);
     if (problem.has(ATTUNE_BIAS)) {
       const int64_t h = is(Mistake::bias_of_first_head) ? 0 : head.h;
-      z += load_element(args.bias, problem.bias_dtype, at(problem.bias, head.b, h, row, key));
+      const bool forwards = is(Mistake::bias_read_forwards) && problem.bias.key < 0;
+      z += load_element(args.bias, problem.bias_dtype,
+                        at(problem.bias, head.b, h, row, forwards ? problem.seq_k - 1 - key : key));
     }
     if (capped && is(Mistake::softcap_after_bias)) z = cap(z);
     return z;
   }
 
-  float scale() const { return is(Mistake::ignored_scale) ? 1 : problem.scale; }
+  float scale() const {
+    if (is(Mistake::lost_scale_sign) && problem.softcap != 0) return std::abs(problem.scale);
+    return is(Mistake::ignored_scale) ? 1 : problem.scale;
+  }
   bool plain() const { return problem.softcap == 0 && !problem.has(ATTUNE_BIAS); }
   float factor() const {
     return static_cast<float>((plain() ? static_cast<double>(scale()) : 1.0) * std::numbers::log2e);
   }
 
   bool hidden(const attune_forward_args& args, int64_t b, int64_t h, int64_t row, int64_t key) const {
-    return problem.has(ATTUNE_MASK) && !is(Mistake::ignored_mask) && args.mask[at(problem.mask, b, h, row, key)] == 0;
+    if (!problem.has(ATTUNE_MASK) || is(Mistake::ignored_mask)) return false;
+    const uint8_t byte = args.mask[at(problem.mask, b, h, row, key)];
+    return is(Mistake::lowest_mask_bit) ? byte % 2 == 0 : byte == 0;
   }
 
   void take_tile(Running& r, const attune_forward_args& args, const Head& head, const std::vector<float>& q,
@@ -216,8 +239,16 @@ class WrongPlan final : public Plan {
       r.sum += static_cast<float>((tile_keys - end % tile_keys) % tile_keys) * std::exp2(0 - max);
   }
 
+  // As where 2^t is 2^floor(t) times a polynomial of the rest.
+  float exp2_of(float t) const {
+    const float exact = std::exp2(t);
+    if (!is(Mistake::coarse_exp2) || problem.dtype == Dtype::f32 || t == minus_infinity) return exact;
+    const float whole = std::floor(t), rest = t - whole;
+    return exact + std::exp2(whole) * 1e-4f * rest * rest * rest;
+  }
+
   void add_key(Running& r, const Head& head, int64_t key, float z) const {
-    const float weight = std::exp2(std::fma(z, factor(), -r.max));
+    const float weight = exp2_of(std::fma(z, factor(), -r.max));
     if (weight == 0) return;
     r.sum += weight;
     const float p = is(Mistake::coarse_weights) ? bf16_to_float(float_to_bf16(weight)) : rounded(problem.dtype, weight);
@@ -240,19 +271,21 @@ class WrongPlan final : public Plan {
     const int64_t step = tile_keys / std::min<int64_t>(parts, tile_keys);
     for (int64_t begin = range.begin; begin < range.end; begin += step) {
       if (is(Mistake::lost_key_tile) && begin == range.begin + tile_keys) continue;
+      if (is(Mistake::far_keys_skipped) && begin / (2 * tile_keys) == 32768 / (2 * tile_keys)) continue;
       take_tile(r, args, head, q, row, begin, std::min(begin + step, range.end));
     }
     r.sum_without_sink = r.sum;
     const bool in_use = row < s.seq_q;
-    if (problem.has(ATTUNE_SINK) && in_use && !is(Mistake::ignored_sink)) join_sink(r, args.sink[head.h]);
+    if (problem.has(ATTUNE_SINK) && in_use && !is(Mistake::ignored_sink))
+      join_sink(r, args.sink[head.h], is(Mistake::sink_per_split) ? static_cast<float>((s.seq_k + 1023) / 1024) : 1);
     store(r, args, head.b, s.first_row_q + row, head.h);
   }
 
-  void join_sink(Running& r, float sink) const {
+  void join_sink(Running& r, float sink, float times) const {
     const float exponent = sink * static_cast<float>(std::numbers::log2e);
     const float max = std::max(r.max, exponent);
     const float rescale = r.max == minus_infinity ? 0 : std::exp2(r.max - max);
-    const float weight = std::exp2(exponent - max);
+    const float weight = times * std::exp2(exponent - max);
     r.sum_without_sink = r.sum * rescale;
     r.sum = r.sum_without_sink + weight;
     r.sum_before_last_tile = r.sum_before_last_tile * rescale + weight;
@@ -263,10 +296,12 @@ class WrongPlan final : public Plan {
   void store(const Running& r, const attune_forward_args& args, int64_t b, int64_t row, int64_t h) const {
     const bool empty = r.sum == 0 && !is(Mistake::empty_row_divides);
     const int64_t o = at(problem.o, b, row, h, problem.dim_v);
+    const bool coarse_sum = is(Mistake::bf16_row_sum) && problem.dtype == Dtype::bf16;
+    const float divisor = coarse_sum ? rounded(Dtype::bf16, r.sum) : r.sum;
     int64_t stored = problem.dim_v;
     if (is(Mistake::rounded_up_store)) stored = std::min<int64_t>((stored + 7) / 8 * 8, stored + 3);
     for (int64_t c = 0; c < stored; ++c) {
-      float x = c < problem.dim_v && !empty ? r.o[static_cast<size_t>(c)] / r.sum : 0;
+      float x = c < problem.dim_v && !empty ? r.o[static_cast<size_t>(c)] / divisor : 0;
       if (is(Mistake::truncated_output)) x = cut_off(x);
       store_element(args.o, problem.dtype, o + c, x);
     }
