@@ -110,7 +110,7 @@ class Runner:
             self.start(self.wheel)
 
     def wheel(self) -> None:
-        """What the wheel says of itself, and the examples of the documents, on the wheel unpacked."""
+        """What the wheel says of itself and needs, and the examples of the documents, on the wheel unpacked."""
         made, unpacked = BUILD / "wheel", BUILD / "unpacked"
         self.install("wheel", [VENV_PYTHON, REPO / "tools/wheel.py", made])
         shutil.rmtree(unpacked, ignore_errors=True)
