@@ -7,7 +7,7 @@ import ctypes
 import os
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 ABI_VERSION = 2
 
@@ -158,23 +158,25 @@ class Library:
         self.require(self.functions.attune_create(ctypes.byref(options), ctypes.byref(context)))
         self.context = context.value
 
-    def require(self, status: int) -> None:
-        if status != OK:
-            raise self.error(status)
+    # `say` turns a sentence about the fields of structs into one about what the caller passed.
 
-    def error(self, status: int) -> AttuneError:
-        error = _ERRORS.get(status, AttuneError)(self.functions.attune_last_error().decode())
+    def require(self, status: int, say: Callable[[str], str] = str) -> None:
+        if status != OK:
+            raise self.error(status, say)
+
+    def error(self, status: int, say: Callable[[str], str] = str) -> AttuneError:
+        error = _ERRORS.get(status, AttuneError)(say(self.functions.attune_last_error().decode()))
         error.status = status
         return error
 
-    def workspace_bytes(self, desc: bytes) -> int:
+    def workspace_bytes(self, desc: bytes, say: Callable[[str], str]) -> int:
         size = c_uint64()
-        self.require(self.functions.attune_workspace_bytes(self.context, desc, ctypes.byref(size)))
+        self.require(self.functions.attune_workspace_bytes(self.context, desc, ctypes.byref(size)), say)
         return size.value
 
-    def explain(self, desc: bytes) -> str:
+    def explain(self, desc: bytes, say: Callable[[str], str]) -> str:
         length = c_size_t()
-        self.require(self.functions.attune_explain(self.context, desc, None, 0, ctypes.byref(length)))
+        self.require(self.functions.attune_explain(self.context, desc, None, 0, ctypes.byref(length)), say)
         text = ctypes.create_string_buffer(length.value + 1)
-        self.require(self.functions.attune_explain(self.context, desc, text, len(text), None))
+        self.require(self.functions.attune_explain(self.context, desc, text, len(text), None), say)
         return text.value.decode()

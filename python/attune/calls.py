@@ -11,6 +11,7 @@ import torch
 from attune import c_api
 from attune.c_api import Unsupported
 from attune.describe import Packed, describe, library
+from attune.names import ATTENTION, Names
 
 # attune_forward_args, and its beginning up to the output: the library takes the fields after it to be 0.
 _pack_args = struct.Struct("@2I14Q").pack
@@ -25,7 +26,7 @@ _Check = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], bool]  # whether q
 _known: dict[tuple, tuple] = {}  # by signature: options and inputs
 _recent: dict[tuple, tuple[tuple[_Check, tuple], ...]] = {}  # by options, the last one first
 
-_Tensor = torch.Tensor
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _TensorGuards = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -39,7 +40,7 @@ WATCHED = object()  # what run() returns instead of a result
 
 def run(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, packed=None, grouped_heads=True, eager=False,
+    return_lse=False, out=None, packed=None, grouped_heads=True, eager=False, names=ATTENTION,
 ):  # fmt: skip
     """The output; with return_lse, (output, log-sum-exp).
 
@@ -50,14 +51,24 @@ def run(
         if not type(q) is type(k) is type(v) is _Tensor or _dispatch_modes():
             return WATCHED
         if q.is_nested or k.is_nested or v.is_nested:  # the check below can end the process when it asks for strides
-            refuse_nested(q, k, v)
+            refuse_nested(q, k, v, names)
     others = None
     if not (sink is None and bias is None and mask is None and out is None and packed is None):
+        if eager and not _are_plain(sink, bias, mask, out, *(() if packed is None else packed.tensors())):
+            return WATCHED
         others = (_signature(sink), _signature(bias), _signature(mask), _signature(out), _packed_signature(packed))
         if eager:
             refuse_gradients(sink, bias)
     options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, eager, others)
-    for is_like, fields in _recent.get(options, ()):
+    try:
+        recent = _recent.get(options, ())
+    except TypeError:  # not hashable, and so nothing that is allowed
+        describe(
+            q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed,
+            grouped_heads, names,
+        )  # fmt: skip
+        raise
+    for is_like, fields in recent:
         if is_like(q, k, v):
             known = fields
             break
@@ -71,7 +82,7 @@ def run(
         if known is None:
             known = tuple(describe(
                 q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed,
-                grouped_heads,
+                grouped_heads, names,
             ))  # fmt: skip
             _remember(signature, known)
         _remember_recent(options, known, _check_for(q, k, v, eager))
@@ -96,7 +107,7 @@ def run(
     attune = library()
     status = attune.forward(attune.context, desc, args, stream)
     if status:
-        raise attune.error(status)
+        raise attune.error(status, names.say)
     return out if lse is None else (out, lse)
 
 
@@ -111,10 +122,18 @@ def refuse_gradients(*tensors: torch.Tensor | None) -> None:
             )
 
 
-def refuse_nested(q, k, v) -> None:
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+def refuse_nested(q, k, v, names: Names = ATTENTION) -> None:
+    for name, tensor in ((names.q, q), (names.k, k), (names.v, v)):
         if tensor.is_nested:
             raise Unsupported(f"{name} is a nested tensor; attention_varlen() takes sequences of different lengths")
+
+
+def _are_plain(*tensors) -> bool:
+    """Whether the memory of each says all, and nobody wants to see it used."""
+    for tensor in tensors:
+        if tensor is not None and type(tensor) is not _Tensor and type(tensor) is not _Parameter:
+            return False
+    return True
 
 
 def _signature(tensor: torch.Tensor | None) -> tuple | None:
@@ -186,7 +205,4 @@ _NO_LENGTHS = (0, 0, 0, 0)
 
 
 def _lengths(packed: Packed) -> tuple:
-    return tuple(
-        0 if tensor is None else tensor.data_ptr()
-        for tensor in (packed.cu_seqlens_q, packed.cu_seqlens_k, packed.used_q, packed.used_k)
-    )
+    return tuple(0 if tensor is None else tensor.data_ptr() for tensor in packed.tensors())

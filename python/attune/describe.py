@@ -10,6 +10,7 @@ import torch
 
 from attune import c_api, torch_openmp
 from attune.c_api import AttuneError, InvalidArgument, Unsupported
+from attune.names import ATTENTION, Names
 
 _DTYPES = {torch.float16: c_api.F16, torch.bfloat16: c_api.BF16, torch.float32: c_api.F32}
 _CAUSAL = {None: c_api.CAUSAL_NONE, "top-left": c_api.CAUSAL_TOP_LEFT, "bottom-right": c_api.CAUSAL_BOTTOM_RIGHT}
@@ -25,6 +26,9 @@ class Packed(NamedTuple):
     max_seqlen_k: int | None
     used_q: torch.Tensor | None
     used_k: torch.Tensor | None
+
+    def tensors(self) -> tuple[torch.Tensor | None, ...]:
+        return self.cu_seqlens_q, self.cu_seqlens_k, self.used_q, self.used_k
 
 
 class Described(NamedTuple):
@@ -57,27 +61,28 @@ def empty_output(q: torch.Tensor, dim_v: int) -> torch.Tensor:
 
 def describe(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, packed=None, grouped_heads=True,
+    return_lse=False, out=None, packed=None, grouped_heads=True, names=ATTENTION,
 ) -> Described:  # fmt: skip
     """Everything the library cannot see is checked here, the rest there.
 
     grouped_heads: whether k and v may have another number of heads than q, and not only 1."""
-    seen = [_as_bshd(name, tensor, layout, packed) for name, tensor in (("q", q), ("k", k), ("v", v))]
-    _check_kin(*seen)
+    lookup("return_lse", {False: None, True: None}, return_lse)
+    seen = [_as_bshd(*each, layout, packed) for each in ((names.q, q), (names.k, k), (names.v, v))]
+    _check_kin(*seen, names)
     q4, k4, v4 = seen
     _, rows_q, heads_q, dim_qk = q4.shape
     if not grouped_heads and k4.shape[2] not in (heads_q, 1):
-        raise InvalidArgument(f"k has {k4.shape[2]} heads; it must have those of q, {heads_q}")
-    batch = q4.shape[0] if packed is None else packed.cu_seqlens_q.numel() - 1
-    o4 = empty_output(q4, v4.shape[3]) if out is None else _as_bshd("out", out, layout, packed)
+        raise InvalidArgument(f"{names.k} has {k4.shape[2]} heads; it must have those of {names.q}, {heads_q}")
+    batch = q4.shape[0] if packed is None else _number_of_sequences(packed, names)
+    o4 = empty_output(q4, v4.shape[3]) if out is None else _as_bshd(names.out, out, layout, packed)
     if out is not None:
-        _check_like("out", out, (*q4.shape[:3], v4.shape[3]), o4.shape, q.dtype, q.device)
+        check_like(names.out, out, (*q4.shape[:3], v4.shape[3]), o4.shape, q.dtype, q.device)
     desc = c_api.ForwardDesc(
         struct_size=ctypes.sizeof(c_api.ForwardDesc),
         device_kind=_DEVICES[q.device.type],
         device_index=q.device.index or 0,
         dtype=_DTYPES[q.dtype],
-        causal=_lookup("causal", _CAUSAL, causal),
+        causal=lookup(names.causal, _CAUSAL, causal),
         batch=batch,
         heads_q=heads_q,
         heads_kv=k4.shape[2],
@@ -92,26 +97,28 @@ def describe(
     )
     _set_score_function(desc, scale, window, softcap)
     if packed is not None:
-        _set_packed(desc, packed, q.device)
+        _set_packed(desc, packed, q.device, names)
     if sink is not None:
-        _check_like("sink", sink, (heads_q,), sink.shape, torch.float32, q.device)
+        check_like(names.sink, sink, (heads_q,), sink.shape, torch.float32, q.device)
         desc.features |= c_api.FEATURE_SINK
     scores = (batch, heads_q, desc.seq_q, desc.seq_k)
     if bias is not None:
         desc.features |= c_api.FEATURE_BIAS
-        desc.bias_dtype = _lookup("bias.dtype", _DTYPES, bias.dtype)
-        desc.bias = _score_strides("bias", bias, scores, q.device)
+        desc.bias_dtype = lookup(f"{names.bias}.dtype", _DTYPES, bias.dtype)
+        desc.bias = _score_strides(names.bias, bias, scores, q, names)
     if mask is not None:
-        _lookup("mask.dtype", {torch.bool: None}, mask.dtype)
+        lookup(f"{names.mask}.dtype", {torch.bool: None}, mask.dtype)
         desc.features |= c_api.FEATURE_MASK
-        desc.mask = _score_strides("mask", mask, scores, q.device)
+        desc.mask = _score_strides(names.mask, mask, scores, q, names)
     if return_lse:
         desc.features |= c_api.FEATURE_LSE
         desc.lse = c_api.Strides(heads_q * rows_q, 1, rows_q)
-    return _described(bytes(desc), o4, layout, packed, return_lse)
+    return _described(bytes(desc), o4, layout, packed, return_lse, names)
 
 
-def _described(desc: bytes, o4: torch.Tensor, layout: str, packed: Packed | None, return_lse: bool) -> Described:
+def _described(
+    desc: bytes, o4: torch.Tensor, layout: str, packed: Packed | None, return_lse: bool, names: Names
+) -> Described:
     batch, rows, heads, _ = o4.shape
     o, lse_shape = o4, (batch, heads, rows)
     if packed is not None:
@@ -131,7 +138,7 @@ def _described(desc: bytes, o4: torch.Tensor, layout: str, packed: Packed | None
         o.dtype,
         lse_shape if return_lse else None,
         (heads * rows, rows, 1)[-len(lse_shape) :],
-        library().workspace_bytes(desc),
+        library().workspace_bytes(desc, names.say),
         o.device.index if on_cuda else -1,
     )
 
@@ -152,9 +159,13 @@ def _is_capturing(device: torch.device) -> bool:
         return torch.cuda.is_current_stream_capturing()
 
 
+def is_heads_first(layout: str) -> bool:
+    return lookup("layout", {"bshd": False, "bhsd": True}, layout)
+
+
 def _as_bshd(name: str, tensor: torch.Tensor, layout: str, packed: Packed | None) -> torch.Tensor:
     """Seen as (batch, row, head, dim); packed sequences as one batch."""
-    heads_first = _lookup("layout", {"bshd": False, "bhsd": True}, layout)
+    heads_first = is_heads_first(layout)
     dims = "(row, head, dim)" if packed else "(batch, head, row, dim)" if heads_first else "(batch, row, head, dim)"
     if tensor.dim() != (3 if packed else 4):
         raise InvalidArgument(f"{name} has the shape {tuple(tensor.shape)}; it must be {dims}")
@@ -167,27 +178,26 @@ def _as_bshd(name: str, tensor: torch.Tensor, layout: str, packed: Packed | None
     return tensor.transpose(1, 2) if heads_first else tensor
 
 
-def _check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+def _check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Names) -> None:
     if q.device.type not in _DEVICES:
-        raise Unsupported(f"q is on {q.device}; it must be on one of {', '.join(_DEVICES)}")
+        raise Unsupported(f"{names.q} is on {q.device}; it must be on one of {', '.join(_DEVICES)}")
     if q.dtype not in _DTYPES:
-        raise Unsupported(f"q.dtype is {q.dtype}; it must be one of {_listed(_DTYPES)}")
-    for name, tensor in (("k", k), ("v", v)):
+        raise Unsupported(f"{names.q}.dtype is {q.dtype}; it must be one of {_listed(_DTYPES)}")
+    for name, tensor in ((names.k, k), (names.v, v)):
         if tensor.dtype != q.dtype:
-            raise InvalidArgument(f"{name}.dtype is {tensor.dtype}; it must be that of q, {q.dtype}")
+            raise InvalidArgument(f"{name}.dtype is {tensor.dtype}; it must be that of {names.q}, {q.dtype}")
         if tensor.device != q.device:
-            raise InvalidArgument(f"{name} is on {tensor.device}; it must be where q is, on {q.device}")
+            raise InvalidArgument(f"{name} is on {tensor.device}; it must be where {names.q} is, on {q.device}")
     if k.shape[0] != q.shape[0]:
-        raise InvalidArgument(f"k has batch {k.shape[0]}; it must be that of q, {q.shape[0]}")
+        raise InvalidArgument(f"{names.k} has batch {k.shape[0]}; it must be that of {names.q}, {q.shape[0]}")
     if k.shape[3] != q.shape[3]:
-        raise InvalidArgument(f"k has head dimension {k.shape[3]}; it must be that of q, {q.shape[3]}")
+        raise InvalidArgument(f"{names.k} has head dimension {k.shape[3]}; it must be that of {names.q}, {q.shape[3]}")
     if v.shape[:3] != k.shape[:3]:
-        raise InvalidArgument(
-            f"v has (batch, row, head) = {tuple(v.shape[:3])}; they must be those of k, {tuple(k.shape[:3])}"
-        )
+        dims, those = tuple(v.shape[:3]), tuple(k.shape[:3])
+        raise InvalidArgument(f"{names.v} has (batch, row, head) = {dims}; they must be those of {names.k}, {those}")
 
 
-def _check_like(name: str, tensor, shape: tuple, seen: tuple, dtype, device) -> None:
+def check_like(name: str, tensor, shape: tuple, seen: tuple, dtype, device) -> None:
     """`seen`: its shape in the order of `shape`."""
     if tuple(seen) != tuple(shape):
         raise InvalidArgument(f"{name} has the shape {tuple(seen)}; it must be {tuple(shape)}")
@@ -211,22 +221,31 @@ def _set_score_function(desc: c_api.ForwardDesc, scale, window, softcap) -> None
         desc.softcap = softcap
 
 
-def _set_packed(desc: c_api.ForwardDesc, packed: Packed, device: torch.device) -> None:
+def _number_of_sequences(packed: Packed, names: Names) -> int:
+    begins = packed.cu_seqlens_q
+    for name, tensor in ((names.cu_seqlens_q, begins), (names.cu_seqlens_k, packed.cu_seqlens_k)):
+        if tensor is None:
+            raise InvalidArgument(f"{name} is None; it must be a tensor")
+    if begins.numel() == 0:
+        raise InvalidArgument(f"{names.cu_seqlens_q} has the shape {tuple(begins.shape)}; it must be (batch + 1,)")
+    return begins.numel() - 1
+
+
+def _set_packed(desc: c_api.ForwardDesc, packed: Packed, device: torch.device, names: Names) -> None:
     desc.features |= c_api.FEATURE_PACKED
     desc.total_q, desc.total_k = desc.seq_q, desc.seq_k
     if packed.max_seqlen_q is not None:
         desc.seq_q = packed.max_seqlen_q
     if packed.max_seqlen_k is not None:
         desc.seq_k = packed.max_seqlen_k
-    for name, count, feature in (
-        ("cu_seqlens_q", desc.batch + 1, 0),
-        ("cu_seqlens_k", desc.batch + 1, 0),
-        ("used_q", desc.batch, c_api.FEATURE_USED_Q),
-        ("used_k", desc.batch, c_api.FEATURE_USED_K),
+    for name, lengths, count, feature in (
+        (names.cu_seqlens_q, packed.cu_seqlens_q, desc.batch + 1, 0),
+        (names.cu_seqlens_k, packed.cu_seqlens_k, desc.batch + 1, 0),
+        (names.used_q, packed.used_q, desc.batch, c_api.FEATURE_USED_Q),
+        (names.used_k, packed.used_k, desc.batch, c_api.FEATURE_USED_K),
     ):
-        lengths = getattr(packed, name)
         if lengths is not None:
-            _check_like(name, lengths, (count,), lengths.shape, torch.int32, device)
+            check_like(name, lengths, (count,), lengths.shape, torch.int32, device)
             desc.features |= feature
 
 
@@ -234,9 +253,9 @@ def _strides(tensor: torch.Tensor) -> c_api.Strides:
     return c_api.Strides(*tensor.stride()[:3])
 
 
-def _score_strides(name: str, tensor: torch.Tensor, scores: tuple, device: torch.device) -> c_api.ScoreStrides:
-    if tensor.device != device:
-        raise InvalidArgument(f"{name} is on {tensor.device}; it must be where q is, on {device}")
+def _score_strides(name: str, tensor: torch.Tensor, scores: tuple, q: torch.Tensor, names: Names) -> c_api.ScoreStrides:
+    if tensor.device != q.device:
+        raise InvalidArgument(f"{name} is on {tensor.device}; it must be where {names.q} is, on {q.device}")
     try:
         return c_api.ScoreStrides(*tensor.expand(scores).stride())
     except RuntimeError:
@@ -245,7 +264,7 @@ def _score_strides(name: str, tensor: torch.Tensor, scores: tuple, device: torch
         ) from None
 
 
-def _lookup(name: str, table: dict, value):
+def lookup(name: str, table: dict, value):
     try:
         return table[value]
     except (KeyError, TypeError):

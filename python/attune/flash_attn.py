@@ -1,48 +1,113 @@
-"""FlashAttention's functions: `from attune.flash_attn import flash_attn_func` where it was `from flash_attn`."""
+"""FlashAttention's functions: `from attune.flash_attn import flash_attn_func` where it was `from flash_attn`.
+
+The arguments are those of flash-attn 2 in its order, and by name those that later versions added. `deterministic`,
+`num_splits`, `pack_gqa` and `sm_margin` are hints, and change nothing here: every call gives the same bits again.
+With return_attn_probs the result is (out, log-sum-exp, None), the latter in the place of the probabilities, which
+flash-attn keeps for dropout only. The log-sum-exp is (batch, head, row), of packed sequences (head, rows of all)."""
 
 from __future__ import annotations
 
-from attune.c_api import Unsupported
-from attune.functional import attention, attention_varlen
+from attune import arguments
+from attune.c_api import InvalidArgument, Unsupported
+from attune.describe import Packed, lookup
+from attune.functional import attend
+from attune.names import FLASH, FLASH_KV, FLASH_QKV, FLASH_VARLEN, FLASH_VARLEN_KV, FLASH_VARLEN_QKV, Names
 
 
 def flash_attn_func(
     q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False,
+    deterministic=False, return_attn_probs=False, *, num_splits=0, pack_gqa=None, sm_margin=0,
 ):  # fmt: skip
-    """q, k and v are (batch, row, head, dim). With return_attn_probs the result is (out, log-sum-exp, None)."""
+    """q, k and v are (batch, row, head, dim)."""
     _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
-    options = _options(softmax_scale, causal, window_size, softcap, return_attn_probs)
-    return _result(attention(q, k, v, **options), return_attn_probs)
+    return _attend(FLASH, q, k, v, None, softmax_scale, causal, window_size, softcap, return_attn_probs)
+
+
+def flash_attn_kvpacked_func(
+    q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+    deterministic=False, return_attn_probs=False, *, num_splits=0, pack_gqa=None, sm_margin=0,
+):  # fmt: skip
+    """q is (batch, row, head, dim), kv (batch, row, 2, head, dim)."""
+    _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
+    k, v = _parts("kv", kv, "(batch, row, 2, head, dim)")
+    return _attend(FLASH_KV, q, k, v, None, softmax_scale, causal, window_size, softcap, return_attn_probs)
+
+
+def flash_attn_qkvpacked_func(
+    qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+    deterministic=False, return_attn_probs=False, *, num_splits=0, pack_gqa=None, sm_margin=0,
+):  # fmt: skip
+    """qkv is (batch, row, 3, head, dim)."""
+    _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
+    q, k, v = _parts("qkv", qkv, "(batch, row, 3, head, dim)")
+    result = _attend(FLASH_QKV, q, k, v, None, softmax_scale, causal, window_size, softcap, return_attn_probs)
+    return arguments.like(qkv, result)
 
 
 def flash_attn_varlen_func(
     q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
     window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False,
-    block_table=None,
+    block_table=None, *, seqused_q=None, seqused_k=None, num_splits=0, pack_gqa=None, sm_margin=0,
 ):  # fmt: skip
-    """Packed sequences: q, k and v are (rows of all, head, dim)."""
+    """Packed sequences: q, k and v are (rows of all, head, dim). seqused_q and seqused_k, (batch,) int32, are the rows
+    and keys in use from the beginning of each sequence."""
     _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes, block_table=block_table)
-    options = _options(softmax_scale, causal, window_size, softcap, return_attn_probs)
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    return _result(attention_varlen(q, k, v, *lengths, **options), return_attn_probs)
+    packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k)
+    return _attend(FLASH_VARLEN, q, k, v, packed, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
 
-def _refuse(**arguments) -> None:
-    for name, value in arguments.items():
+def flash_attn_varlen_kvpacked_func(
+    q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
+    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, *,
+    seqused_q=None, seqused_k=None, num_splits=0, pack_gqa=None, sm_margin=0,
+):  # fmt: skip
+    """q is (rows of all, head, dim), kv (keys of all, 2, head, dim)."""
+    _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
+    k, v = _parts("kv", kv, "(row, 2, head, dim)")
+    packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k)
+    return _attend(FLASH_VARLEN_KV, q, k, v, packed, softmax_scale, causal, window_size, softcap, return_attn_probs)
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+    alibi_slopes=None, deterministic=False, return_attn_probs=False, *, num_splits=0, pack_gqa=None, sm_margin=0,
+):  # fmt: skip
+    """qkv is (rows of all, 3, head, dim)."""
+    _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
+    q, k, v = _parts("qkv", qkv, "(row, 3, head, dim)")
+    packed = Packed(cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, None, None)
+    result = _attend(FLASH_VARLEN_QKV, q, k, v, packed, softmax_scale, causal, window_size, softcap, return_attn_probs)
+    return arguments.like(qkv, result)
+
+
+def _parts(name: str, stacked, dims: str) -> tuple:
+    tensor = arguments.tensor(name, stacked)
+    count = len(name)  # "qkv" is three
+    if tensor.dim() != dims.count(",") + 1 or tensor.shape[-3] != count:
+        raise InvalidArgument(f"{name} has the shape {tuple(tensor.shape)}; it must be {dims}")
+    return tensor.unbind(-3)
+
+
+def _refuse(**given) -> None:
+    for name, value in given.items():
         if value is not None and not (isinstance(value, (int, float)) and value == 0):
             raise Unsupported(f"{name} is given; it must be left out: it is not supported yet")
 
 
-def _options(softmax_scale, causal, window_size, softcap, return_attn_probs) -> dict:
-    return {
-        "scale": softmax_scale,
-        "causal": "bottom-right" if causal else None,
-        "window": None if tuple(window_size) == (-1, -1) else window_size,
-        "softcap": softcap or None,
-        "return_lse": return_attn_probs,
-    }
-
-
-def _result(result, return_attn_probs):
+def _attend(names: Names, q, k, v, packed, softmax_scale, causal, window_size, softcap, return_attn_probs):
+    causal = lookup("causal", {False: None, True: "bottom-right"}, causal)
+    lookup("return_attn_probs", {False: None, True: None}, return_attn_probs)
+    if softcap is not None and arguments.number("softcap", softcap) == 0:
+        softcap = None
+    result = attend(
+        names, q, k, v, None, None, None, None, packed, "bshd", softmax_scale, causal, _window(window_size), softcap,
+        return_attn_probs,
+    )  # fmt: skip
     return (*result, None) if return_attn_probs else result
+
+
+def _window(window_size):
+    """None is unbounded, as -1 is."""
+    if isinstance(window_size, (tuple, list)):
+        window_size = tuple(-1 if bound is None else bound for bound in window_size)
+    return None if window_size == (-1, -1) else window_size

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import torch
 from torch.compiler import is_compiling
 
-from attune import ops
-from attune.c_api import InvalidArgument
+from attune import arguments, ops
+from attune.autocast import autocast, is_autocast_on_somewhere
 from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
-from attune.describe import Packed, describe, library
-
-_Tensor = torch.Tensor
+from attune.describe import Packed, check_like, describe, is_heads_first, library
+from attune.names import ATTENTION, VARLEN
 
 
 def attention(
@@ -37,16 +34,8 @@ def attention(
 
     A row that sees no key is 0, and its log-sum-exp -inf.
     """
-    if window is not None:
-        window = tuple(window)
-    if not is_compiling():
-        result = run(
-            q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, None, True, True
-        )  # fmt: skip
-        if result is not WATCHED:
-            return result
-    return _attention_through_ops(
-        q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse, out, layout
+    return attend(
+        ATTENTION, q, k, v, sink, bias, mask, out, None, layout, scale, causal, window, softcap, return_lse
     )  # fmt: skip
 
 
@@ -61,29 +50,10 @@ def attention_varlen(
     used_q, used_k               (batch,) int32: rows and keys in use from the beginning of each sequence
     return_lse                   lse is (head, rows of all)
     """
-    if not _are_tensors(q, k, v):
-        return _on_tensors(
-            attention_varlen, q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, scale=scale,
-            causal=causal, window=window, softcap=softcap, sink=sink, bias=bias, mask=mask, used_q=used_q,
-            used_k=used_k, return_lse=return_lse, out=out,
-        )  # fmt: skip
-    if window is not None:
-        window = tuple(window)
-    if not is_compiling():
-        packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k)
-        result = run(
-            q, k, v, "bshd", scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed, True, True
-        )  # fmt: skip
-        if result is not WATCHED:
-            return result
-    refuse_nested(q, k, v)
-    refuse_gradients(q, k, v, sink, bias)
-    o, lse = ops.attention_varlen(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k, scale, causal, window,
-        softcap, sink, bias, mask, return_lse,
+    packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k)
+    return attend(
+        VARLEN, q, k, v, sink, bias, mask, out, packed, "bshd", scale, causal, window, softcap, return_lse
     )  # fmt: skip
-    o = o if out is None else out.copy_(o)
-    return (o, lse) if return_lse else o
 
 
 def explain(
@@ -91,57 +61,98 @@ def explain(
     out=None, layout="bshd",
 ) -> str:  # fmt: skip
     """Which kernel attention() would run with these arguments, and why."""
-    q, k, v, sink, bias, mask, out = map(_as_tensor, (q, k, v, sink, bias, mask, out))
+    q, k, v, sink, bias, mask, out, _ = _as_tensors(ATTENTION, q, k, v, sink, bias, mask, out, None)
+    q, k, v, bias = autocast(q, k, v, bias)
+    scale, window, softcap = _score_function(ATTENTION, scale, window, softcap)
     described = describe(q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out)
-    return library().explain(described.desc)
+    return library().explain(described.desc, ATTENTION.say)
 
 
-def _attention_through_ops(q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse, out, layout):
-    """Where something else than eager torch looks on, and for what is no tensor yet."""
-    if not _are_tensors(q, k, v):
-        return _on_tensors(
-            attention, q, k, v, scale=scale, causal=causal, window=window, softcap=softcap, sink=sink, bias=bias,
-            mask=mask, return_lse=return_lse, out=out, layout=layout,
+def attend(names, q, k, v, sink, bias, mask, out, packed, layout, scale, causal, window, softcap, return_lse):
+    """Both functions, for callers who know the arguments by those names."""
+    if not (scale is None and window is None and softcap is None):
+        scale, window, softcap = _score_function(names, scale, window, softcap)
+    if packed is not None:
+        packed = _with_integers(names, packed)
+    if is_autocast_on_somewhere():
+        q, k, v, bias = autocast(q, k, v, bias)
+    if not is_compiling():
+        result = run(
+            q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed, True, True,
+            names,
         )  # fmt: skip
-    refuse_nested(q, k, v)
+        if result is not WATCHED:
+            return result
+    arrays, options = (q, k, v, sink, bias, mask, out, packed), (layout, scale, causal, window, softcap, return_lse)
+    if not _are_tensors(*arrays):
+        return arguments.like(q, attend(names, *_as_tensors(names, *arrays), *options))
+    return _attend_through_ops(names, *arrays, *options)
+
+
+def _attend_through_ops(
+    names, q, k, v, sink, bias, mask, out, packed, layout, scale, causal, window, softcap, return_lse
+):  # fmt: skip
+    """Where something else than eager torch looks on."""
+    refuse_nested(q, k, v, names)
     refuse_gradients(q, k, v, sink, bias)
-    heads_first = layout == "bhsd"
+    heads_first = is_heads_first(layout)
     if heads_first:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    elif layout != "bshd":
-        raise InvalidArgument(f"layout is {layout!r}; it must be 'bshd' or 'bhsd'")
-    o, lse = ops.attention(q, k, v, scale, causal, window, softcap, sink, bias, mask, return_lse)
+    score_function = (scale, causal, window, softcap, sink, bias, mask, return_lse)
+    if packed is None:
+        o, lse = ops.attention(q, k, v, *score_function)
+    else:
+        o, lse = ops.attention_varlen(q, k, v, *packed, *score_function)
     if heads_first:
         o = o.transpose(1, 2)
     if out is not None:
+        check_like(names.out, out, o.shape, out.shape, o.dtype, o.device)
         o = out.copy_(o)
     return (o, lse) if return_lse else o
 
 
-def _are_tensors(q, k, v) -> bool:
-    return isinstance(q, _Tensor) and isinstance(k, _Tensor) and isinstance(v, _Tensor)
+def _score_function(names, scale, window, softcap) -> tuple:
+    if scale is not None and type(scale) is not float:
+        scale = arguments.number(names.scale, scale)
+    if window is not None:
+        window = arguments.window(names.window, window)
+    if softcap is not None and type(softcap) is not float:
+        softcap = arguments.number(names.softcap, softcap)
+    return scale, window, softcap
 
 
-def _on_tensors(function, q, k, v, *arguments, **options):
-    """`function` of arrays of other kinds; its results become arrays of the kind of q."""
-    for name, array in (("q", q), ("k", k), ("v", v)):
-        if not hasattr(array, "__dlpack__"):
-            raise InvalidArgument(f"{name} is a {type(array).__name__}; it must be a torch tensor or have __dlpack__")
-    arguments = [_as_tensor(each) for each in (q, k, v, *arguments)]
-    return _as_given(function(*arguments, **{name: _as_tensor(each) for name, each in options.items()}), q)
+def _with_integers(names, packed: Packed) -> Packed:
+    """The bounds of the lengths may come as tensors."""
+    begins_q, begins_k, longest_q, longest_k, used_q, used_k = packed
+    if longest_q is not None:
+        longest_q = arguments.integer(names.max_seqlen_q, longest_q)
+    if longest_k is not None:
+        longest_k = arguments.integer(names.max_seqlen_k, longest_k)
+    return Packed(begins_q, begins_k, longest_q, longest_k, used_q, used_k)
 
 
-def _as_tensor(value):
-    """Whatever is no array stays what it is."""
-    return torch.from_dlpack(value) if hasattr(value, "__dlpack__") and not isinstance(value, _Tensor) else value
+def _are_tensors(q, k, v, sink, bias, mask, out, packed) -> bool:
+    needed, optional = (q, k, v), (sink, bias, mask, out)
+    if packed is not None:
+        needed, optional = (*needed, *packed.tensors()[:2]), (*optional, *packed.tensors()[2:])
+    return all(isinstance(each, torch.Tensor) for each in (*needed, *(each for each in optional if each is not None)))
 
 
-def _as_given(result, like):
-    """Results as arrays of the kind that came in, where that kind can take them (the array API standard)."""
-    if isinstance(result, tuple):
-        return tuple(_as_given(each, like) for each in result)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(like, numpy.ndarray):  # follows that standard from 2.0 on only
-        return result.numpy()
-    namespace = getattr(like, "__array_namespace__", None)
-    return result if namespace is None else namespace().from_dlpack(result)
+def _as_tensors(names, q, k, v, sink, bias, mask, out, packed) -> tuple:
+    if packed is not None:
+        packed = packed._replace(
+            cu_seqlens_q=arguments.tensor(names.cu_seqlens_q, packed.cu_seqlens_q),
+            cu_seqlens_k=arguments.tensor(names.cu_seqlens_k, packed.cu_seqlens_k),
+            used_q=arguments.optional_tensor(names.used_q, packed.used_q),
+            used_k=arguments.optional_tensor(names.used_k, packed.used_k),
+        )
+    return (
+        arguments.tensor(names.q, q),
+        arguments.tensor(names.k, k),
+        arguments.tensor(names.v, v),
+        arguments.optional_tensor(names.sink, sink),
+        arguments.optional_tensor(names.bias, bias),
+        arguments.optional_tensor(names.mask, mask),
+        arguments.optional_tensor(names.out, out),
+        packed,
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from attune.c_api import Unsupported
-from attune.functional import attention
-from attune.torch_sdpa import autocast
+from attune.functional import attend
+from attune.names import TRANSFORMERS
 
 
 def register_transformers(fallback=False) -> None:
@@ -35,7 +35,6 @@ def forward(
         raise Unsupported(
             'output_attentions is True; fused attention has no such matrix: use attn_implementation="eager"'
         )
-    query, key, value, attention_mask, position_bias = autocast(query, key, value, attention_mask, position_bias)
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     # A single row is the last one and sees every key; longer ones without a mask begin at the first key.
@@ -43,9 +42,9 @@ def forward(
     bias, mask = position_bias, attention_mask
     if mask is not None and mask.dtype != torch.bool:
         bias, mask = mask if bias is None else bias + mask, None
-    out = attention(
-        query, key, value, scale=scaling, causal=causal, softcap=softcap, bias=bias, mask=mask, layout="bhsd",
-        sink=None if s_aux is None else s_aux.float(),
+    sink = None if s_aux is None else s_aux.float()
+    out = attend(
+        TRANSFORMERS, query, key, value, sink, bias, mask, None, None, "bhsd", scaling, causal, None, softcap, False
     )  # fmt: skip
     return out.transpose(1, 2).contiguous(), None
 

@@ -8,12 +8,12 @@ import torch
 from torch.compiler import is_compiling
 from torch.nn import functional
 
+from attune import arguments
+from attune.autocast import is_autocast_on_somewhere
 from attune.c_api import InvalidArgument, Unsupported
 from attune.calls import WATCHED, refuse_nested, run
-from attune.functional import attention
-
-# On any device; the look at the right one takes five times as long.
-_may_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+from attune.functional import attend
+from attune.names import SDPA
 
 
 def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
@@ -24,13 +24,17 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, s
         raise Unsupported(f"dropout_p is {dropout_p}; it must be 0: there is no dropout yet")
     if is_causal and attn_mask is not None:
         raise InvalidArgument("attn_mask is given beside is_causal=True; one of them must be left out")
-    if not is_compiling() and not _may_autocast():
+    if scale is not None and type(scale) is not float:
+        scale = arguments.number("scale", scale)
+    if attn_mask is not None and not isinstance(attn_mask, torch.Tensor):
+        attn_mask = arguments.tensor("attn_mask", attn_mask)
+    if not is_compiling() and not is_autocast_on_somewhere():
         bias, mask = (None, attn_mask) if attn_mask is None or attn_mask.dtype == torch.bool else (attn_mask, None)
         causal = "top-left" if is_causal else None
         try:
             result = run(
                 query, key, value, "bhsd", scale, causal, None, None, None, bias, mask, False, None, None, enable_gqa,
-                True,
+                True, SDPA,
             )  # fmt: skip
             if result is not WATCHED:
                 return result
@@ -40,32 +44,20 @@ def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, s
     return _sdpa_of_any_shape(query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
 
-def autocast(*tensors):
-    """As torch.autocast casts the inputs of SDPA, where it is on."""
-    device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
-        return tensors
-    dtype = torch.get_autocast_dtype(device)
-    return [
-        tensor.to(dtype)
-        if tensor is not None and tensor.is_floating_point() and tensor.dtype != torch.float64
-        else tensor
-        for tensor in tensors
-    ]
-
-
 def _sdpa(query, key, value, mask, is_causal, scale):
+    bias, mask = (None, mask) if mask is None or mask.dtype == torch.bool else (mask, None)
     causal = "top-left" if is_causal else None
-    if mask is None:
-        return attention(query, key, value, scale=scale, causal=causal, layout="bhsd")
-    if mask.dtype == torch.bool:
-        return attention(query, key, value, scale=scale, mask=mask, layout="bhsd")
-    return attention(query, key, value, scale=scale, bias=mask, layout="bhsd")
+    return attend(
+        SDPA, query, key, value, None, bias, mask, None, None, "bhsd", scale, causal, None, None, False
+    )  # fmt: skip
 
 
 def _sdpa_of_any_shape(query, key, value, mask, is_causal, scale, enable_gqa):
-    refuse_nested(query, key, value)
-    query, key, value, mask = autocast(query, key, value, mask)
+    arrays = (query, key, value)
+    if not all(isinstance(array, torch.Tensor) for array in arrays):
+        tensors = map(arguments.tensor, (SDPA.q, SDPA.k, SDPA.v), arrays)
+        return arguments.like(query, sdpa(*tensors, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa))
+    refuse_nested(query, key, value, SDPA)
     shape = None
     if not _is_plain(query, key, value):
         rows_and_dim = (query.shape[-2], value.shape[-1])

@@ -179,15 +179,14 @@ REFUSED = {
     "mask.dtype is torch.float32; it must be one of torch.bool": lambda q, k, v: ((q, k, v), {"mask": torch.ones(47)}),
     "sink has the shape (2,); it must be (4,)": lambda q, k, v: ((q, k, v), {"sink": torch.ones(2)}),
     "out has the shape (2, 33, 4, 16)": lambda q, k, v: ((q, k, v), {"out": torch.empty(2, 33, 4, 16)}),
-    "q is a list; it must be a torch tensor or have __dlpack__": lambda q, k, v: ((q.tolist(), k, v), {}),
     # The library's own sentences:
-    "desc.heads_kv is 3; it must divide heads_q (4)": lambda q, k, v: (
+    "the number of heads of k is 3; it must divide the number of heads of q (4)": lambda q, k, v: (
         (q, k[:, :, :1].expand(-1, -1, 3, -1), v[:, :, :1].expand(-1, -1, 3, -1)),
         {},
     ),
-    "desc.softcap is -1; it must be finite and greater than 0": lambda q, k, v: ((q, k, v), {"softcap": -1.0}),
-    "desc.scale is nan; it must be finite": lambda q, k, v: ((q, k, v), {"scale": float("nan")}),
-    "desc.window_left is -2": lambda q, k, v: ((q, k, v), {"window": (-2, 0)}),
+    "softcap is -1; it must be finite and greater than 0": lambda q, k, v: ((q, k, v), {"softcap": -1.0}),
+    "scale is nan; it must be finite": lambda q, k, v: ((q, k, v), {"scale": float("nan")}),
+    "window is (-2, 0); both must be -1 (unbounded), 0 or greater": lambda q, k, v: ((q, k, v), {"window": (-2, 0)}),
     "the output must not be an input": lambda q, k, v: ((q, k, v), {"out": q}),
 }
 
@@ -326,12 +325,31 @@ def test_modes_that_take_turns(monkeypatch):
     with torch.inference_mode():
         inference = tensors("cpu")
     modes = [torch.no_grad, torch.inference_mode, torch.enable_grad]
-    for mode in 3 * [*modes, lambda: torch.autocast("cpu", dtype=torch.bfloat16)]:
+    for mode in 3 * modes:
         with mode():
             for inputs in ((q, k, v), inference):
                 out = attune.attention(*inputs)
                 assert out.dtype == torch.float32 and complaint(out, truth(*inputs)) == ""
     assert len(known) == 1 and len(recent) == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_casts_as_that_of_sdpa(device, compiled):
+    q, k, v = tensors(device)
+    bias, sink = torch.randn(33, 47, device=device), torch.randn(4, device=device)
+    call = lambda **o: attune.attention(q, k.bfloat16(), v, bias=bias, sink=sink, **o)  # noqa: E731
+    call = torch.compile(call, fullgraph=True, backend="aot_eager") if compiled else call
+    cast = [x.bfloat16() for x in (q, k, v, bias)]
+    expected = attune.attention(*cast[:3], bias=cast[3], sink=sink)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        for _ in range(2):
+            assert torch.equal(call(), expected)
+            with torch.autocast(device.type, enabled=False), pytest.raises(attune.InvalidArgument, match=r"k\.dtype"):
+                call()
+        text = attune.explain(q, k, v)
+        packed = attune.attention_varlen(q[0], k[0], v[0], *(torch.tensor([0, n]).int().to(device) for n in (33, 47)))
+    assert " bf16" in text and " f32" in attune.explain(q, k, v)
+    assert packed.dtype == torch.bfloat16
 
 
 def test_a_tensor_whose_memory_was_given_back():
@@ -340,7 +358,7 @@ def test_a_tensor_whose_memory_was_given_back():
     gone = q.clone()
     gone.untyped_storage().resize_(0)
     for _ in range(2):
-        with pytest.raises(attune.InvalidArgument, match=r"args\.q is NULL"):
+        with pytest.raises(attune.InvalidArgument, match="q has no memory"):
             attune.attention(gone, k, v)
 
 
