@@ -73,7 +73,10 @@ def describe(
     _, rows_q, heads_q, dim_qk = q4.shape
     if not grouped_heads and k4.shape[2] not in (heads_q, 1):
         raise InvalidArgument(f"{names.k} has {k4.shape[2]} heads; it must have those of {names.q}, {heads_q}")
-    batch = q4.shape[0] if packed is None else _number_of_sequences(packed, names)
+    batch = q4.shape[0]
+    if packed is not None:
+        check_packed(names, packed, q.device)
+        batch = packed.cu_seqlens_q.numel() - 1
     o4 = empty_output(q4, v4.shape[3]) if out is None else _as_bshd(names.out, out, layout, packed)
     if out is not None:
         check_like(names.out, out, (*q4.shape[:3], v4.shape[3]), o4.shape, q.dtype, q.device)
@@ -97,7 +100,7 @@ def describe(
     )
     _set_score_function(desc, scale, window, softcap)
     if packed is not None:
-        _set_packed(desc, packed, q.device, names)
+        _set_packed(desc, packed)
     if sink is not None:
         check_like(names.sink, sink, (heads_q,), sink.shape, torch.float32, q.device)
         desc.features |= c_api.FEATURE_SINK
@@ -126,7 +129,7 @@ def _described(
     elif layout == "bhsd":
         o = o4.transpose(1, 2)
     on_cuda = o.device.type == "cuda"
-    if on_cuda and _is_capturing(o.device):
+    if on_cuda and is_capturing(o.device):
         error = AttuneError("this call was not made before, and inside a graph capture it is too late to load a kernel")
         error.status = c_api.NOT_PREPARED
         raise error
@@ -154,7 +157,7 @@ def _empty_strided(device: torch.device) -> Callable[[tuple, tuple, torch.dtype]
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def _is_capturing(device: torch.device) -> bool:
+def is_capturing(device: torch.device) -> bool:
     with torch.cuda.device(device):
         return torch.cuda.is_current_stream_capturing()
 
@@ -221,32 +224,35 @@ def _set_score_function(desc: c_api.ForwardDesc, scale, window, softcap) -> None
         desc.softcap = softcap
 
 
-def _number_of_sequences(packed: Packed, names: Names) -> int:
-    begins = packed.cu_seqlens_q
-    for name, tensor in ((names.cu_seqlens_q, begins), (names.cu_seqlens_k, packed.cu_seqlens_k)):
-        if tensor is None:
+def check_packed(names: Names, packed: Packed, device: torch.device) -> None:
+    """Shapes, types and places of the lengths."""
+    begins_q, begins_k, _, _, used_q, used_k = packed
+    for name, begins in ((names.cu_seqlens_q, begins_q), (names.cu_seqlens_k, begins_k)):
+        if begins is None:
             raise InvalidArgument(f"{name} is None; it must be a tensor")
-    if begins.numel() == 0:
-        raise InvalidArgument(f"{names.cu_seqlens_q} has the shape {tuple(begins.shape)}; it must be (batch + 1,)")
-    return begins.numel() - 1
+    if begins_q.numel() == 0:
+        raise InvalidArgument(f"{names.cu_seqlens_q} has the shape {tuple(begins_q.shape)}; it must be (batch + 1,)")
+    for name, lengths, count in (
+        (names.cu_seqlens_q, begins_q, begins_q.numel()),
+        (names.cu_seqlens_k, begins_k, begins_q.numel()),
+        (names.used_q, used_q, begins_q.numel() - 1),
+        (names.used_k, used_k, begins_q.numel() - 1),
+    ):
+        if lengths is not None:
+            check_like(name, lengths, (count,), lengths.shape, torch.int32, device)
 
 
-def _set_packed(desc: c_api.ForwardDesc, packed: Packed, device: torch.device, names: Names) -> None:
+def _set_packed(desc: c_api.ForwardDesc, packed: Packed) -> None:
     desc.features |= c_api.FEATURE_PACKED
     desc.total_q, desc.total_k = desc.seq_q, desc.seq_k
     if packed.max_seqlen_q is not None:
         desc.seq_q = packed.max_seqlen_q
     if packed.max_seqlen_k is not None:
         desc.seq_k = packed.max_seqlen_k
-    for name, lengths, count, feature in (
-        (names.cu_seqlens_q, packed.cu_seqlens_q, desc.batch + 1, 0),
-        (names.cu_seqlens_k, packed.cu_seqlens_k, desc.batch + 1, 0),
-        (names.used_q, packed.used_q, desc.batch, c_api.FEATURE_USED_Q),
-        (names.used_k, packed.used_k, desc.batch, c_api.FEATURE_USED_K),
-    ):
-        if lengths is not None:
-            check_like(name, lengths, (count,), lengths.shape, torch.int32, device)
-            desc.features |= feature
+    if packed.used_q is not None:
+        desc.features |= c_api.FEATURE_USED_Q
+    if packed.used_k is not None:
+        desc.features |= c_api.FEATURE_USED_K
 
 
 def _strides(tensor: torch.Tensor) -> c_api.Strides:

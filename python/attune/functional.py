@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch.compiler import is_compiling
 
-from attune import arguments, ops
+from attune import arguments, lengths, ops
 from attune.autocast import autocast, is_autocast_on_somewhere
 from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
-from attune.describe import Packed, check_like, describe, is_heads_first, library
+from attune.describe import Packed, check_like, describe, is_heads_first, library, lookup
 from attune.names import ATTENTION, VARLEN
 
 
@@ -42,6 +42,7 @@ def attention(
 def attention_varlen(
     q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *, scale=None, causal=None, window=None,
     softcap=None, sink=None, bias=None, mask=None, used_q=None, used_k=None, return_lse=False, out=None,
+    check=False,
 ):  # fmt: skip
     """attention() of sequences that lie end to end: q is (rows of all, head, dim), k and v (keys of all, kv head, dim).
 
@@ -49,8 +50,12 @@ def attention_varlen(
     max_seqlen_q, max_seqlen_k   upper bounds of the single lengths; close ones run faster
     used_q, used_k               (batch,) int32: rows and keys in use from the beginning of each sequence
     return_lse                   lse is (head, rows of all)
+    check                        look at the lengths first and refuse those that do not fit. On a GPU this waits for the
+                                 device; without it the lengths there are clamped, and rows outside stay unwritten
     """
     packed = Packed(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, used_q, used_k)
+    if lookup("check", {False: False, True: True}, check):
+        lengths.check(VARLEN, q, k, packed)
     return attend(
         VARLEN, q, k, v, sink, bias, mask, out, packed, "bshd", scale, causal, window, softcap, return_lse
     )  # fmt: skip
@@ -73,7 +78,7 @@ def attend(names, q, k, v, sink, bias, mask, out, packed, layout, scale, causal,
     if not (scale is None and window is None and softcap is None):
         scale, window, softcap = _score_function(names, scale, window, softcap)
     if packed is not None:
-        packed = _with_integers(names, packed)
+        packed = lengths.with_integers(names, packed)
     if is_autocast_on_somewhere():
         q, k, v, bias = autocast(q, k, v, bias)
     if not is_compiling():
@@ -121,16 +126,6 @@ def _score_function(names, scale, window, softcap) -> tuple:
     return scale, window, softcap
 
 
-def _with_integers(names, packed: Packed) -> Packed:
-    """The bounds of the lengths may come as tensors."""
-    begins_q, begins_k, longest_q, longest_k, used_q, used_k = packed
-    if longest_q is not None:
-        longest_q = arguments.integer(names.max_seqlen_q, longest_q)
-    if longest_k is not None:
-        longest_k = arguments.integer(names.max_seqlen_k, longest_k)
-    return Packed(begins_q, begins_k, longest_q, longest_k, used_q, used_k)
-
-
 def _are_tensors(q, k, v, sink, bias, mask, out, packed) -> bool:
     needed, optional = (q, k, v), (sink, bias, mask, out)
     if packed is not None:
@@ -140,12 +135,7 @@ def _are_tensors(q, k, v, sink, bias, mask, out, packed) -> bool:
 
 def _as_tensors(names, q, k, v, sink, bias, mask, out, packed) -> tuple:
     if packed is not None:
-        packed = packed._replace(
-            cu_seqlens_q=arguments.tensor(names.cu_seqlens_q, packed.cu_seqlens_q),
-            cu_seqlens_k=arguments.tensor(names.cu_seqlens_k, packed.cu_seqlens_k),
-            used_q=arguments.optional_tensor(names.used_q, packed.used_q),
-            used_k=arguments.optional_tensor(names.used_k, packed.used_k),
-        )
+        packed = lengths.with_tensors(names, packed)
     return (
         arguments.tensor(names.q, q),
         arguments.tensor(names.k, k),
