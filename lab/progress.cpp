@@ -1,10 +1,10 @@
 #include "lab/progress.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
+
+#include "lab/output.hpp"
 
 namespace attune::lab {
 namespace {
@@ -35,14 +35,12 @@ void ProgressLine::say(std::string_view doing) {
   shown_ = now;
   std::string line = total_ > 0 ? fmt::format("{}/{}  {}", done_, total_, doing) : std::string(doing);
   line.resize(std::min<size_t>(line.size(), line_columns));
-  fmt::print(stderr, "\r\033[K{}", line);
-  std::fflush(stderr);
+  remark("\r\033[K{}", line);
 }
 
 void ProgressLine::clear() {
   if (!visible_) return;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  remark("\r\033[K");
 }
 
 }  // namespace attune::lab

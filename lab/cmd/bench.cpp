@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "core/error.hpp"
 #include "dispatch/context.hpp"
@@ -10,11 +9,13 @@
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
+#include "lab/cmd/options.hpp"
 #include "lab/cmd/peer_bench.hpp"
 #include "lab/cmd/speed_evidence.hpp"
 #include "lab/cmd/timed_rows.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/measure/quiet_cpus.hpp"
+#include "lab/output.hpp"
 #include "lab/progress.hpp"
 #include "lab/text.hpp"
 
@@ -27,7 +28,6 @@ constexpr int cpu_samples = 25;
 // Of a problem and number of threads on a CPU: enough for these in each of 15 rounds up to 7 ms a call, and for one
 // or two where a call reads 512 MiB.
 constexpr double cpu_budget_seconds = 10;
-constexpr int most_threads = 4096;
 
 struct BenchOptions {
   ProblemArguments problems;
@@ -37,7 +37,7 @@ struct BenchOptions {
   std::vector<int> threads;  // empty: what the library takes by itself
   bool any_cpu = false;
   Protocol protocol;
-  bool budget_given = false, samples_given = false;
+  bool budget_given = false, samples_given = false, mode_given = false;
   uint64_t seed = 1;
   bool json = false;
 };
@@ -113,14 +113,6 @@ void check_threads(const BenchOptions& options, bool on_gpu) {
   if (on_gpu) fail(ATTUNE_INVALID_ARGUMENT, "--threads is for CPUs; add --backend cpu");
   if (!options.plugins.empty())
     fail(ATTUNE_INVALID_ARGUMENT, "--threads does not go with --plugin: a plug-in has threads of its own");
-  for (size_t i = 0; i < options.threads.size(); ++i) {
-    const int count = options.threads[i];
-    if (count < 1 || count > most_threads)
-      fail(ATTUNE_INVALID_ARGUMENT, "--threads: {} is no number of threads; 1 to {} are", count, most_threads);
-    if (std::find(options.threads.begin(), options.threads.begin() + static_cast<std::ptrdiff_t>(i), count) !=
-        options.threads.begin() + static_cast<std::ptrdiff_t>(i))
-      fail(ATTUNE_INVALID_ARGUMENT, "--threads names {} twice", count);
-  }
 }
 
 // What a run without peers cannot be asked for.
@@ -132,8 +124,15 @@ void check_options(const BenchOptions& options, const std::vector<std::string>& 
         fail(ATTUNE_INVALID_ARGUMENT, "there is no kernel '{}'; `attune info` lists them", name);
   const bool one = options.kernels.size() <= 1 && options.configurations.empty() && options.against.empty() &&
                    options.plugins.empty();
-  if (!options.peers.evidence.empty() && !(one && on_gpu))
-    fail(ATTUNE_INVALID_ARGUMENT, "--evidence needs --peers, or one kernel of this library alone on a GPU");
+  if (!options.peers.evidence.empty()) {
+    if (!(one && on_gpu))
+      fail(ATTUNE_INVALID_ARGUMENT, "--evidence needs --peers, or one kernel of this library alone on a GPU");
+    try_folder("--evidence", options.peers.evidence);
+  }
+  if (!on_gpu && options.protocol.mode != Protocol{}.mode)
+    fail(ATTUNE_INVALID_ARGUMENT, "--mode is '{}', which needs a GPU; on a CPU cpu is allowed", options.protocol.mode);
+  if (on_gpu && options.mode_given && options.protocol.mode == Protocol{}.mode)
+    fail(ATTUNE_INVALID_ARGUMENT, "--mode is 'cpu'; on a GPU steady, cold, pdl or host is allowed");
   if (options.protocol.mode != name_of(GpuMode::pdl)) return;
   for (const std::string& problem : problems)
     if (!parse_problem(problem).has(ATTUNE_OVERLAP))
@@ -242,10 +241,8 @@ class BenchCommand {
     cells.push_back(fmt::format("{:.0f}", flops_per_second / 1e9));
     cells.push_back(share_text(entrant.share()));
     // The columns of the table are known when all rows are; whoever waits, or ends the run, sees each row as it comes.
-    fmt::print(stderr, "{:6.1f} s  {}  {}, {}: {}, {} GFLOP/s, {}\n", steady_clock().now() - begin_, number,
-               timed.problem, shows_threads() ? entrant.name : cells[1], cells[cells.size() - 3],
-               cells[cells.size() - 2], cells.back());
-    std::fflush(stderr);
+    remark("{:6.1f} s  {}  {}, {}: {}, {} GFLOP/s, {}\n", steady_clock().now() - begin_, number, timed.problem,
+           shows_threads() ? entrant.name : cells[1], cells[cells.size() - 3], cells[cells.size() - 2], cells.back());
     if (compares_threads()) {
       const auto& over = entrant.over_first_count;
       cells.push_back(!over ? ""
@@ -306,21 +303,19 @@ void add_bench(CLI::App& app, int& status) {
   list("--against", options->against, "another libattune.so, in the same rounds");
   list("--plugin", options->plugins, "a shared library with attune_contender(), in the same rounds");
   options->peers.add_to(*command);
-  command->add_option("--threads", options->threads, "on a CPU: numbers of threads, such as 1,2, in the same rounds")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  add_whole_numbers(*command, "--threads", options->threads, 1, most_threads,
+                    "on a CPU: numbers of threads, such as 1,2, in the same rounds");
   command->add_flag("--any-cpu", options->any_cpu,
                     "with --threads: they run wherever the system puts them, and not on the CPUs that are quickest "
                     "before each round");
-  command->add_option("--rounds", options->protocol.rounds, "of measurement");
-  command->add_option("--samples", options->protocol.samples,
-                      "of each contender in each round (by default 10, 25 on a CPU)");
-  command->add_option("--budget", options->protocol.budget_seconds,
-                      "seconds per problem, 0 for none; lowers the samples (by default 2 with --peers, 10 a "
-                      "number of threads on a CPU)");
+  add_rounds(*command, options->protocol.rounds);
+  add_samples(*command, options->protocol.samples, "of each contender in each round (by default 10, 25 on a CPU)");
+  add_budget(*command, options->protocol.budget_seconds,
+             "seconds per problem, 0 for none; lowers the samples (by default 2 with --peers, 10 a number of threads "
+             "on a CPU)");
   command->add_option("--mode", options->protocol.mode, "on a GPU: steady, cold, pdl or host (docs/measuring.md)")
       ->check(CLI::IsMember({"cpu", "steady", "cold", "pdl", "host"}));
-  command->add_option("--seed", options->seed, "of the inputs of the check");
+  add_seed(*command, options->seed, "of the inputs of the check");
   command->add_flag("--json", options->json, "one object per contender and line, with every sample");
   command->footer(
       "A kernel is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is "
@@ -338,6 +333,7 @@ void add_bench(CLI::App& app, int& status) {
   command->callback([options, command, &status] {
     options->budget_given = command->count("--budget") > 0;
     options->samples_given = command->count("--samples") > 0;
+    options->mode_given = command->count("--mode") > 0;
     if (options->peers.asked()) {
       status = bench_with_peers(peer_bench_of(*options));
     } else {

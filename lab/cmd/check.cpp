@@ -12,6 +12,8 @@
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
+#include "lab/cmd/options.hpp"
+#include "lab/output.hpp"
 #include "lab/progress.hpp"
 #include "lab/text.hpp"
 
@@ -179,7 +181,7 @@ class CheckCommand {
       fmt::print(
           "reduced: fewer batches, heads or queries than the set has, all of its keys; a problem of the set is\n"
           "checked whole by naming it, as in: attune check --set grid\n");
-    std::fflush(stdout);  // the next backend may take minutes
+    flush_output();  // the next backend may take minutes
   }
 
   void print_summary(double seconds) const {
@@ -224,9 +226,11 @@ void add_check(CLI::App& app, int& status) {
   list("--oracle", options->oracles, "an oracle, or all, instead of the comparison with float64");
   add_backend_option(*command, options->backend);
   command->add_option("--storage", options->storage, "dense, padded, odd or reversed strides");
-  command->add_option("--seed", options->seed, "of the inputs");
-  command->add_option("--random", options->random, "so many random problems, from the seed on");
-  command->add_option("--rows", options->rows, "rows to compare at most, instead of all up to 2^33 operations");
+  add_seed(*command, options->seed, "of the inputs");
+  add_whole_number(*command, "--random", options->random, 1, most_of_anything,
+                   "so many random problems, from the seed on");
+  add_whole_number(*command, "--rows", options->rows, 1, most_of_anything,
+                   "rows to compare at most, instead of all up to 2^33 operations");
   command->add_flag("--json", options->json, "one object per line");
   command->add_flag("--calibrate", options->calibrate, "measure Ideal, for the constants in tests/accuracy.toml");
   command->footer(
@@ -235,7 +239,10 @@ void add_check(CLI::App& app, int& status) {
       "  attune check 'fwd b1 h8/8 q512 k512 d64 f16' --kernel all --input all\n"
       "  attune check --set edges --oracle all\n"
       "  attune check --random 1000 --seed 7 --kernel all --json");
-  command->callback([options, &status] {
+  command->callback([options, command, &status] {
+    for (const char* option : {"problem", "--set", "--kernel", "--input", "--oracle", "--storage", "--random"})
+      if (options->all && command->count(option) > 0)
+        fail(ATTUNE_INVALID_ARGUMENT, "{} does not go with --all, which has all of them", option);
     status = options->calibrate ? print_calibration(options->seed) : CheckCommand(*options).run();
   });
 }

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <system_error>
+
 #include "core/error.hpp"
 #include "lab/cmd/commands.hpp"
+#include "lab/output.hpp"
 
 namespace attune::lab {
 namespace {
@@ -14,12 +18,11 @@ int exit_status_of(attune_status status) {
   return exit_failed_check;
 }
 
-}  // namespace
-
-int run_command_line(int argc, char** argv) {
+int run_commands(int argc, char** argv) {
   CLI::App app{"Attune: fused attention, checked against float64 and measured with intervals.", "attune"};
   app.footer(
-      "exit status: 0 all passed, 1 a check failed, 2 bad input, 3 not supported here, 4 too noisy to tell\n\n"
+      "exit status: 0 all passed, 1 a check failed, 2 bad input, 3 not supported here, 4 too noisy to tell,\n"
+      "5 the output could not be written\n\n"
       "examples:\n"
       "  attune run                                        check, then time, what the machine can do\n"
       "  attune check --all                                every set, hostile input and oracle\n"
@@ -46,13 +49,31 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? exit_ok : exit_bad_input;
   } catch (const Error& error) {
-    fmt::print(stderr, "attune: {}\n", error.what());
+    remark("attune: {}\n", error.what());
     return exit_status_of(error.status);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "attune: {}\n", error.what());
-    return exit_failed_check;
   }
   return status;
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  prepare_output();
+  try {
+    const int status = run_commands(argc, argv);
+    flush_output();
+    return status;
+  } catch (const OutputLost& error) {
+    remark("attune: {}\n", error.what());
+    return exit_output_lost;
+  } catch (const std::system_error& error) {
+    const bool lost = std::ferror(stdout) != 0;  // then this is what {fmt} throws
+    remark("attune: {}\n", lost ? OutputLost(error.code()).what() : error.what());
+    return lost ? exit_output_lost : exit_failed_check;
+  } catch (const std::exception& error) {
+    remark("attune: {}\n", error.what());
+    return exit_failed_check;
+  }
 }
 
 }  // namespace attune::lab

@@ -6,7 +6,14 @@
 
 namespace attune::lab {
 
-enum ExitStatus { exit_ok = 0, exit_failed_check = 1, exit_bad_input = 2, exit_unsupported = 3, exit_unclear = 4 };
+enum ExitStatus {
+  exit_ok = 0,
+  exit_failed_check = 1,
+  exit_bad_input = 2,
+  exit_unsupported = 3,
+  exit_unclear = 4,
+  exit_output_lost = 5
+};
 
 void add_run(CLI::App& app, int& status);
 void add_check(CLI::App& app, int& status);

@@ -4,10 +4,10 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "core/error.hpp"
 #include "lab/check/shrink.hpp"
+#include "lab/output.hpp"
 #include "lab/sets.hpp"
 
 namespace attune::lab {
@@ -48,7 +48,7 @@ void add_backend_option(CLI::App& command, std::string& name) {
 
 void print_json(const nlohmann::json& json) {
   fmt::print("{}\n", json.dump());
-  std::fflush(stdout);
+  flush_output();
 }
 
 Case smallest_failure(Checker& checker, const Outcome& failed) {

@@ -8,14 +8,18 @@
 #include "gpu/runtime.hpp"
 #include "jit/paths.hpp"
 #include "lab/cmd/commands.hpp"
+#include "lab/cmd/options.hpp"
 #include "lab/evidence/kernel_checks.hpp"
 #include "lab/evidence/schema.hpp"
+#include "lab/output.hpp"
 #include "lab/progress.hpp"
 #include "lab/report/repeatability.hpp"
 #include "lab/text.hpp"
 
 namespace attune::lab {
 namespace {
+
+constexpr int most_devices = 1023;
 
 struct EvidenceOptions {
   std::string manifest = "kernels/manifest.toml", folder = "evidence";
@@ -35,6 +39,9 @@ std::vector<PromisedKernel> promised(const EvidenceOptions& options, std::string
 int verify_files(const EvidenceOptions& options) {
   std::vector<std::string> files = options.files;
   if (files.empty()) files = jit::matches(options.folder + "/*.json");
+  if (files.empty())
+    fail(ATTUNE_INVALID_ARGUMENT, "--folder is '{}', which {}; a folder with records (*.json) is allowed",
+         options.folder, std::filesystem::is_directory(options.folder) ? "has no record" : "is no folder");
   int status = exit_ok;
   for (const std::string& file : files) {
     try {
@@ -45,7 +52,6 @@ int verify_files(const EvidenceOptions& options) {
       status = exit_failed_check;
     }
   }
-  if (files.empty()) fmt::print("no records in {}\n", options.folder);
   return status;
 }
 
@@ -68,6 +74,7 @@ int compare_records(const std::vector<std::string>& files) {
 }
 
 int record_checks(const EvidenceOptions& options) {
+  try_folder("--folder", options.folder);
   gpu::Runtime runtime;
   const std::string arch = runtime.properties(options.device_index).arch();
   const std::vector<PromisedKernel> kernels = promised(options, arch);
@@ -83,7 +90,6 @@ int record_checks(const EvidenceOptions& options) {
       ++failed;
       fmt::print("failed: {}, {}\n", result.at("subject").get<std::string>(), result.at("problem").get<std::string>());
     }
-  std::filesystem::create_directories(options.folder);
   fmt::print("{}: {} kernels, {} checks, {} failed\n", save_record(record, options.folder), record.at("stamps").size(),
              record.at("results").size(), failed);
   return failed == 0 ? exit_ok : exit_failed_check;
@@ -121,8 +127,9 @@ void add_evidence(CLI::App& app, int& status) {
   CLI::App* compare = command->add_subcommand("compare", "two records of speed: does a verdict depend on the day?");
   compare->add_option("files", options->files, "two records")->expected(2)->required();
   CLI::App* check = command->add_subcommand("check", "check every promised kernel on this GPU and write a record");
-  check->add_option("--device", options->device_index, "ordinal of the GPU")->capture_default_str();
+  add_whole_number(*check, "--device", options->device_index, 0, most_devices, "ordinal of the GPU")->default_str("0");
   CLI::App* fresh = command->add_subcommand("status", "which promised kernels have a check of exactly their code");
+  for (CLI::App* subcommand : {verify, compare, check, fresh}) subcommand->fallthrough();  // --folder may come last
   verify->callback([options, &status] { status = verify_files(*options); });
   compare->callback([options, &status] { status = compare_records(options->files); });
   check->callback([options, &status] { status = record_checks(*options); });

@@ -11,12 +11,14 @@
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
+#include "lab/cmd/options.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/evidence/record.hpp"
 #include "lab/guard/baseline.hpp"
 #include "lab/guard/judge.hpp"
 #include "lab/measure/callee.hpp"
 #include "lab/measure/result_json.hpp"
+#include "lab/output.hpp"
 #include "lab/progress.hpp"
 #include "lab/text.hpp"
 
@@ -237,7 +239,7 @@ class LiveGuard {
   void save() const {
     if (measured_.empty()) fail(ATTUNE_INVALID_ARGUMENT, "--save {}: nothing was measured", options_.save);
     save_baseline({utc_now(), timekeeper_.mode(), timekeeper_.environment(), measured_}, options_.save);
-    fmt::print(stderr, "baseline: {}, {}\n", options_.save, counted(static_cast<int64_t>(measured_.size()), "row"));
+    remark("baseline: {}, {}\n", options_.save, counted(static_cast<int64_t>(measured_.size()), "row"));
   }
 
   const GuardOptions& options_;
@@ -258,6 +260,7 @@ int guard_build(const GuardOptions& options) {
   if (options.against.empty() && options.baseline.empty() && options.save.empty())
     fail(ATTUNE_INVALID_ARGUMENT,
          "nothing to compare with: give --against, --baseline or --replay, or --save a baseline");
+  if (!options.save.empty()) try_folder_of("--save", options.save);
   return LiveGuard(options, policy).run();
 }
 
@@ -277,13 +280,13 @@ void add_guard(CLI::App& app, int& status) {
   command->add_option("--library", options->library, "the libattune.so to guard, instead of this build");
   CLI::Option* save = command->add_option("--save", options->save, "write what was measured as a baseline");
   command->add_option("--policy", options->policy, "a file of margins, instead of the built-in guard.toml");
-  command->add_option("--planted", options->planted, "with --replay: make the second copy slower by this share")
-      ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--rounds", options->protocol.rounds, "of measurement")->capture_default_str();
-  command->add_option("--samples", options->protocol.samples, "of each build in each round")->capture_default_str();
-  command
-      ->add_option("--budget", options->protocol.budget_seconds, "seconds per problem; lowers the samples, 0 for none")
-      ->capture_default_str();
+  add_number(*command, "--planted", options->planted, 0, 1, "with --replay: make the second copy slower by this share");
+  const Protocol& usual = options->protocol;
+  add_rounds(*command, options->protocol.rounds)->default_str(std::to_string(usual.rounds));
+  add_samples(*command, options->protocol.samples, "of each build in each round")
+      ->default_str(std::to_string(usual.samples));
+  add_budget(*command, options->protocol.budget_seconds, "seconds per problem; lowers the samples, 0 for none")
+      ->default_str(fmt::format("{:g}", usual.budget_seconds));
   command->add_flag("--json", options->json, "one object per row, and one for the whole");
   against->excludes(baseline)->excludes(replay);
   baseline->excludes(replay);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.hpp"
 #include "lab/cmd/commands.hpp"
+#include "lab/output.hpp"
 #include "lab/pack/promised.hpp"
 #include "lab/progress.hpp"
 
@@ -26,6 +26,9 @@ int pack(const PackOptions& options) {
     });
   if (promises.empty()) fail(ATTUNE_INVALID_ARGUMENT, "the manifest promises nothing for these architectures");
 
+  if (!options.directory.empty()) try_folder("--out", options.directory);
+  if (!options.resources.empty()) try_folder_of("--resources", options.resources);
+
   jit::StoreOptions store_options = jit::store_options_from_environment();
   store_options.pack_directories = {};  // what the compiler said about a kernel is not in a pack
   jit::Store store(store_options);
@@ -39,14 +42,10 @@ int pack(const PackOptions& options) {
   size_t broken = 0;
   for (const PromisedKernel& kernel : kernels)
     for (const std::string& line : broken_ceilings(kernel)) {
-      fmt::print(stderr, "{}\n", line);
+      remark("{}\n", line);
       ++broken;
     }
-  if (!options.resources.empty()) {
-    std::ofstream file(options.resources);
-    file << resources_table(kernels);
-    if (!file.flush()) fail(ATTUNE_INVALID_ARGUMENT, "cannot write {}", options.resources);
-  }
+  if (!options.resources.empty()) write_file(options.resources, resources_table(kernels));
   fmt::print("{} kernels compiled, {} ceilings broken\n", kernels.size(), broken);
   if (broken > 0) return exit_failed_check;
   if (!options.directory.empty())

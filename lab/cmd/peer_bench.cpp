@@ -16,6 +16,7 @@
 #include "lab/cmd/speed_evidence.hpp"
 #include "lab/measure/contender.hpp"
 #include "lab/measure/result_json.hpp"
+#include "lab/output.hpp"
 #include "lab/report/speed_text.hpp"
 
 namespace attune::lab {
@@ -168,11 +169,13 @@ int bench_with_peers(PeerBench bench) {
   const RecordedRatios recorded =
       bench.options.recorded.empty() ? RecordedRatios{} : RecordedRatios::from_file(bench.options.recorded);
   if (bench.protocol.budget_seconds <= 0) bench.protocol.budget_seconds = default_budget_seconds;
+  if (!bench.options.evidence.empty()) try_folder("--evidence", bench.options.evidence);
+  if (!bench.options.lines.empty()) try_folder_of("--lines", bench.options.lines);
   const TemporaryFile own_lines;
   const std::string lines_path = bench.options.lines.empty() ? own_lines.path : bench.options.lines;
   const PeerRun run = peer_run(bench.options, bench.problems, bench.kernels, bench.protocol, lines_path);
-  fmt::print(stderr, "{}: checked first, then timed; about {:.0f} s\n",
-             counted(static_cast<int64_t>(bench.problems.size()), "problem"), predicted_seconds(bench));
+  remark("{}: checked first, then timed; about {:.0f} s\n",
+         counted(static_cast<int64_t>(bench.problems.size()), "problem"), predicted_seconds(bench));
   const double begin = steady_clock().now();
   int status = exit_ok;
   std::exception_ptr ended;  // what is known by then is shown all the same
@@ -196,10 +199,10 @@ int bench_with_peers(PeerBench bench) {
     for (const SpeedRow& row : rows)
       if (!row.fit) fmt::print("unfit to measure: {}: {}\n", row.problem, row.noise);
   }
-  for (const std::string& remark : remarks) fmt::print(bench.json ? stderr : stdout, "{}\n", remark);
+  for (const std::string& line : remarks) fmt::print(bench.json ? stderr : stdout, "{}\n", line);
   if (!bench.options.evidence.empty() && !record.is_null())
     fmt::print(bench.json ? stderr : stdout, "evidence: {}\n", save_record(record, bench.options.evidence));
-  fmt::print(stderr, "took {:.0f} s\n", steady_clock().now() - begin);
+  remark("took {:.0f} s\n", steady_clock().now() - begin);
   if (ended) std::rethrow_exception(ended);
   return status;
 }

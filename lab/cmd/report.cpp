@@ -4,8 +4,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/error.hpp"
 #include "lab/cmd/commands.hpp"
+#include "lab/output.hpp"
 #include "lab/report/pages.hpp"
 
 namespace attune::lab {
@@ -33,9 +33,7 @@ int report(const ReportOptions& options) {
       fmt::print("{}: is not what the evidence gives; run `attune report`\n", path);
       status = exit_failed_check;
     } else {
-      std::ofstream file(path);
-      file << text;
-      if (!file.flush()) fail(ATTUNE_INVALID_ARGUMENT, "cannot write {}", path);
+      write_file(path, text);
       fmt::print("{}: written\n", path);
     }
   }

@@ -5,6 +5,7 @@
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
+#include "lab/cmd/options.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/measure/environment.hpp"
 #include "lab/progress.hpp"
@@ -150,8 +151,8 @@ void add_run(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("run", "check, then time, a few problems on the best backend");
   options->problems.add_to(*command);
   add_backend_option(*command, options->backend);
-  command->add_option("--rounds", options->protocol.rounds, "of measurement");
-  command->add_option("--seed", options->seed, "of the inputs of the check");
+  add_rounds(*command, options->protocol.rounds);
+  add_seed(*command, options->seed, "of the inputs of the check");
   command->add_flag("--json", options->json, "one object per line");
   command->footer(
       "Without a problem or set: --set mission --set llama7b.\n\n"

@@ -1,10 +1,8 @@
 // attune selection: what would run for every problem of the built-in sets, on a typical card of each architecture.
 #include <fmt/format.h>
 
-#include <fstream>
-
-#include "core/error.hpp"
 #include "lab/cmd/commands.hpp"
+#include "lab/output.hpp"
 #include "lab/pack/selection.hpp"
 
 namespace attune::lab {
@@ -16,13 +14,10 @@ void add_selection(CLI::App& app, int& status) {
   command->footer("examples:\n  attune selection\n  attune selection --out docs/selection.md");
   command->callback([file, &status] {
     const std::string table = selection_table();
-    if (file->empty()) {
+    if (file->empty())
       fmt::print("{}", table);
-    } else {
-      std::ofstream out(*file);
-      out << table;
-      if (!out.flush()) fail(ATTUNE_INVALID_ARGUMENT, "cannot write {}", *file);
-    }
+    else
+      write_file(*file, table);
     status = exit_ok;
   });
 }

@@ -1,12 +1,9 @@
 #include "lab/cmd/speed_evidence.hpp"
 
-#include <fmt/format.h>
-
-#include <cstdio>
-
 #include "core/error.hpp"
 #include "lab/cmd/common.hpp"
 #include "lab/evidence/run_stamps.hpp"
+#include "lab/output.hpp"
 
 namespace attune::lab {
 
@@ -20,7 +17,7 @@ nlohmann::json stamped_speed_record(std::vector<SpeedResult> results, const std:
     Context context(lab_thread_options());
     if (context.gpu().device_count() > 0) run = stamps_of_problems(problems, kernel, context, 0);
   } catch (const Error& error) {
-    fmt::print(stderr, "without stamps, so that no document will show it: {}\n", error.what());
+    remark("without stamps, so that no document will show it: {}\n", error.what());
   }
   for (SpeedResult& result : results) result.subjects = run.subjects[result.problem];
   return speed_record(results, environment, run.stamps, utc_now());

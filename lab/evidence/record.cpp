@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "lab/evidence/schema.hpp"
 #include "lab/measure/result_json.hpp"
+#include "lab/output.hpp"
 
 namespace attune::lab {
 namespace {
@@ -175,7 +176,11 @@ std::vector<std::string> verify(const json& record) {
 json load_record(const std::string& path) {
   std::ifstream file(path);
   if (!file) fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be read", path);
-  const json record = json::parse(file, nullptr, false);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // The parser would pass over the one and stop at the other.
+  if (text.starts_with("\xef\xbb\xbf")) fail(ATTUNE_INVALID_ARGUMENT, "{}: begins with a byte order mark", path);
+  if (text.find('\0') != std::string::npos) fail(ATTUNE_INVALID_ARGUMENT, "{}: has a NUL among its bytes", path);
+  const json record = json::parse(text, nullptr, false);
   if (record.is_discarded()) fail(ATTUNE_INVALID_ARGUMENT, "{}: is not JSON", path);
   if (const auto complaints = verify(record); !complaints.empty())
     fail(ATTUNE_INVALID_ARGUMENT, "{}: does not hold:{}", path, joined(complaints));
@@ -187,10 +192,7 @@ std::string save_record(const json& record, const std::string& folder) {
     fail(ATTUNE_INTERNAL_ERROR, "the record to be written does not hold:{}", joined(complaints));
   const std::filesystem::path path = std::filesystem::path(folder) / file_name_of(record);
   std::filesystem::create_directories(folder);
-  std::ofstream file(path);
-  file << record.dump() << '\n';
-  file.close();
-  if (!file) fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be written", path.string());
+  write_file(path.string(), record.dump() + "\n");
   return path.string();
 }
 

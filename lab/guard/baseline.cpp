@@ -1,10 +1,10 @@
 #include "lab/guard/baseline.hpp"
 
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 
 #include "core/error.hpp"
+#include "lab/output.hpp"
 #include "lab/stats/summary.hpp"
 
 namespace attune::lab {
@@ -102,14 +102,7 @@ Baseline load_baseline(const std::string& path) {
 }
 
 void save_baseline(const Baseline& baseline, const std::string& path) {
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::trunc);
-  file << to_json(baseline).dump(1) << '\n';
-  file.close();
-  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
-    std::remove(part.c_str());
-    fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be written", path);
-  }
+  write_file(path, to_json(baseline).dump(1) + "\n");
 }
 
 std::string incomparable(const Baseline& baseline, const Facts& environment, const std::string& mode) {

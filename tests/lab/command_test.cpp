@@ -53,7 +53,6 @@ TEST(Command, BadInputIs2) {
                                 "check --input odd",
                                 "check --oracle delphi",
                                 "check --storage round",
-                                "check --seed minus",
                                 "explain",
                                 "explain 'fwd'",
                                 "bench --kernel no/such",
@@ -65,11 +64,6 @@ TEST(Command, BadInputIs2) {
                                 "bench --peers cudnn --backend cpu",
                                 "bench --peers cudnn --mode cold",
                                 "bench --backend cpu --evidence folder",
-                                "bench --backend cpu --threads 0",
-                                "bench --backend cpu --threads -1",
-                                "bench --backend cpu --threads 1,x",
-                                "bench --backend cpu --threads 5000",
-                                "bench --backend cpu --threads 1,2,1",
                                 "bench --backend cpu --threads 2 --plugin p.so",
                                 "bench --peers cudnn --threads 2",
                                 "bench --backend cpu --any-cpu",
@@ -82,6 +76,112 @@ TEST(Command, BadInputIs2) {
     const auto outcome = attune(arguments);
     EXPECT_EQ(outcome.status, 2) << arguments << "\n" << outcome.output;
     EXPECT_FALSE(outcome.output.empty()) << arguments;
+  }
+}
+
+TEST(Command, NumbersOutOfRangeNameOptionValueAndWhatIsAllowed) {
+  const std::string seeds = "a whole number from 0 to 18446744073709551615 is allowed",
+                    rounds = "a whole number from 1 to 10000 is allowed",
+                    threads = "a list such as 1,2 of different whole numbers from 1 to 4096 is allowed";
+  const struct {
+    const char *command, *option;
+    std::vector<const char*> values;
+    std::string allowed;
+  } cases[] = {
+      {"check", "--seed", {"-1", "", "x", "1.5", "18446744073709551616"}, seeds},
+      {"check", "--random", {"-5", "0", "", "1e3"}, "a whole number from 1 to 1099511627776 is allowed"},
+      {"check", "--rows", {"-3", "0", "99999999999999999999"}, "a whole number from 1 to 1099511627776 is allowed"},
+      {"run", "--rounds", {"0", "-1", "abc", ""}, rounds},
+      {"run", "--seed", {"-1"}, seeds},
+      {"bench", "--rounds", {"0", "10001"}, rounds},
+      {"bench", "--samples", {"0", "-2", "x"}, rounds},
+      {"bench", "--budget", {"-1", "nan", "inf", "", "2s"}, "a number of at least 0 is allowed"},
+      {"bench", "--seed", {"-1"}, seeds},
+      {"bench", "--threads", {"1,,2", "", ",", "1,", "0", "-1", "1,x", "5000", "1,2,1"}, threads},
+      {"guard", "--rounds", {"0"}, rounds},
+      {"guard", "--samples", {"-1"}, rounds},
+      {"guard", "--budget", {"-0.5"}, "a number of at least 0 is allowed"},
+      {"guard", "--planted", {"2", "-0.1", "nan"}, "a number from 0 to 1 is allowed"},
+      {"evidence check", "--device", {"-1", "x", "2000"}, "a whole number from 0 to 1023 is allowed"},
+  };
+  for (const auto& c : cases)
+    for (const char* value : c.values) {
+      const std::string arguments = fmt::format("{} {} '{}'", c.command, c.option, value);
+      const auto outcome = attune(arguments);
+      EXPECT_EQ(outcome.status, 2) << arguments;
+      EXPECT_EQ(outcome.output, fmt::format("attune: {} is '{}'; {}\n", c.option, value, c.allowed)) << arguments;
+    }
+}
+
+TEST(Command, WhatCannotGoTogetherIsNotIgnored) {
+  EXPECT_EQ(attune("check --all --set mission").output,
+            "attune: --set does not go with --all, which has all of them\n");
+  const auto cold = attune(std::string("bench --backend cpu --mode cold ") + problem);
+  EXPECT_EQ(cold.status, 2);
+  EXPECT_EQ(cold.output, "attune: --mode is 'cold', which needs a GPU; on a CPU cpu is allowed\n");
+}
+
+TEST(Command, OutputThatCannotBeWrittenIs5) {
+  const std::string check = std::string("check --backend cpu ") + problem,
+                    bench = std::string("bench --backend cpu --rounds 3 --samples 1 --budget 0.1 ") + problem;
+  for (const std::string& arguments :
+       {std::string("--help"), std::string("check --help"), std::string("info"), std::string("info --json"),
+        std::string("explain ") + problem, check, check + " --json", bench + " --json", std::string("selection"),
+        std::string("evidence --schema")}) {
+    const auto full = test::shell("{ " + test::build() + "/attune " + arguments + " >/dev/full; }");
+    EXPECT_EQ(full.status, 5) << arguments;
+    EXPECT_TRUE(full.output.ends_with("attune: standard output cannot be written: No space left on device\n"))
+        << arguments << "\n"
+        << full.output;
+    const auto closed = test::shell("{ " + test::build() + "/attune " + arguments + " >&-; }");
+    EXPECT_EQ(closed.status, 5) << arguments;
+    EXPECT_TRUE(closed.output.ends_with("attune: standard output cannot be written: Bad file descriptor\n"))
+        << arguments << "\n"
+        << closed.output;
+  }
+  const auto said = test::shell("{ { " + test::build() + "/attune check --random 200 --json; echo $? >&2; } | true; }");
+  EXPECT_NE(said.output.find("attune: standard output cannot be written: Broken pipe\n5\n"), std::string::npos)
+      << said.output;
+}
+
+TEST(Command, NobodyNeedsToReadRemarks) {
+  const std::string bench = std::string("bench --backend cpu --rounds 3 --samples 1 --budget 0.1 --json ") + problem;
+  for (const char* nowhere : {" 2>/dev/full", " 2>&-"}) {
+    const auto outcome = test::shell("{ " + test::build() + "/attune " + bench + nowhere + "; }");
+    EXPECT_EQ(objects(outcome).size(), 1u) << nowhere;
+  }
+}
+
+TEST(Command, FilesAreWrittenAsAWholeOrNotAtAll) {
+  const test::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "selection.md").string();
+  EXPECT_EQ(attune("selection --out " + file).status, 0);
+  EXPECT_GT(std::filesystem::file_size(file), 1000u);
+  const auto full = test::shell("ulimit -f 1; " + test::build() + "/attune selection --out " + file);
+  EXPECT_EQ(full.status, 2);
+  EXPECT_NE(full.output.find("cannot be written: File too large"), std::string::npos) << full.output;
+  EXPECT_GT(std::filesystem::file_size(file), 1000u) << "the file before is still there";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1) << "and nothing beside it";
+  EXPECT_NE(attune("selection --out /dev/stdout").output.find("| fwd"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_symlink("/dev/stdout") || std::filesystem::is_character_file("/dev/stdout"));
+}
+
+// Before the first problem is checked, let alone timed.
+TEST(Command, AFolderIsTriedBeforeTheMeasurement) {
+  const auto saved = attune(std::string("guard --backend cpu --save /proc/baseline.json ") + problem);
+  EXPECT_EQ(saved.status, 2);
+  EXPECT_TRUE(saved.output.starts_with("attune: --save is '/proc', where no file can be written: ")) << saved.output;
+  const auto recorded = attune("evidence check --folder /proc/evidence");
+  EXPECT_EQ(recorded.status, 2);
+  EXPECT_TRUE(recorded.output.starts_with("attune: --folder is '/proc/evidence', where no file")) << recorded.output;
+}
+
+TEST(Command, VerifyingNothingIsAnError) {
+  const test::TemporaryDirectory directory;
+  for (const std::string& folder : {directory.path().string(), std::string("/nonexistent")}) {
+    const auto outcome = attune("evidence verify --folder " + folder);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_TRUE(outcome.output.starts_with("attune: --folder is '" + folder + "', which ")) << outcome.output;
   }
 }
 

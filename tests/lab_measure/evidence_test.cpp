@@ -205,6 +205,10 @@ TEST(Evidence, SavesAndLoadsAndRefusesADamagedFile) {
 
   std::string text;
   std::getline(std::ifstream(path), text, '\0');
+  for (const std::string& other : {"\xef\xbb\xbf" + text, text + '\0', text + '\0' + "more", '\0' + text}) {
+    std::ofstream(path) << other;
+    EXPECT_THROW(load_record(path), Error) << "a byte order mark or a NUL";
+  }
   text.replace(text.find("1.02"), 4, "1.01");
   std::ofstream(path) << text;
   EXPECT_THROW(load_record(path), Error);

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shlex
 import subprocess
 import sys
 
@@ -23,7 +24,12 @@ def lab(fake_library):
     """Runs python3 -m attune.lab beside the fakes; `torch=False` leaves their torch out, `packages` adds more peers."""
 
     def run(
-        *arguments: str, torch: bool = True, packages: bool = False, stdin: str = "", **environment: str
+        *arguments: str,
+        torch: bool = True,
+        packages: bool = False,
+        stdin: str = "",
+        redirect: str = "",
+        **environment: str,
     ) -> subprocess.CompletedProcess:
         paths = [
             str(REPO / "python"),
@@ -32,9 +38,12 @@ def lab(fake_library):
         ]
         fakes = {"PYTHONPATH": os.pathsep.join(paths), "FAKE_LIBRARY": str(fake_library)}
         libraries = [f"--{name}={fake_library}" for name in ("engine", "library", "driver")]
+        # -S: a real torch of this machine would take the place of none.
+        command = [sys.executable, "-S", "-m", "attune.lab", *libraries, *arguments]
+        if redirect:
+            command = ["bash", "-o", "pipefail", "-c", f"{shlex.join(command)} {redirect}"]
         return subprocess.run(
-            # -S: a real torch of this machine would take the place of none.
-            [sys.executable, "-S", "-m", "attune.lab", *libraries, *arguments],
+            command,
             input=stdin,
             capture_output=True,
             text=True,

@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import pytest
+from attune.lab import output
+from attune.lab.errors import BadInput
 from support import FAKES, REPO
 
 CAUSAL = "fwd b2 h2/2 q3 k3 d4 f32 causal-br"
@@ -146,6 +148,37 @@ def test_lines_go_to_a_file_too(lab, tmp_path):
     assert [c["role"] for c in line["result"]["measurement"]["contenders"]] == ["baseline", "twin", "contender"]
 
 
+@pytest.mark.parametrize(("target", "why"), [(">/dev/full", "No space left on device"), (">&-", "is closed")])
+def test_output_that_cannot_be_written_is_an_error(lab, target, why):
+    result = lab("--peers=cudnn", CAUSAL, redirect=target)
+    assert result.returncode == 5
+    assert "attune.lab: the output cannot be written: " in result.stderr and why in result.stderr
+    assert "Traceback" not in result.stderr and "Exception ignored" not in result.stderr
+
+
+def test_a_full_disk_under_the_lines_is_an_error(lab):
+    result = lab("--peers=cudnn", "--json=/dev/full", CAUSAL)
+    assert result.returncode == 5
+    assert "attune.lab: the output cannot be written: No space left on device" in result.stderr
+
+
+def test_a_pipe_nobody_reads_is_an_error(lab):
+    result = lab("--peers=cudnn", *[CAUSAL] * 3, redirect="| true")
+    assert result.returncode == 5
+    assert "attune.lab: the output cannot be written: Broken pipe" in result.stderr
+    assert "Exception ignored" not in result.stderr
+
+
+def test_files_are_written_as_a_whole(tmp_path):
+    lines = tmp_path / "lines"
+    output.write_whole(str(lines), "first\n")
+    output.write_whole(str(lines), "second\n")
+    assert lines.read_text() == "second\n"
+    assert list(tmp_path.iterdir()) == [lines]
+    with pytest.raises(BadInput, match="cannot be written"):
+        output.write_whole(str(tmp_path / "nowhere" / "lines"), "")
+
+
 def test_graphs_that_fork_are_refused(lab):
     result = lab("--peers=cudnn", CAUSAL, FAKE_FORK="1")
     assert result.returncode == 3
@@ -161,7 +194,16 @@ def test_graphs_that_fork_are_refused(lab):
         (["--peers=cudnnn", CAUSAL], 2, "there is no peer 'cudnnn'; the peers are cudnn, flash"),
         (["fwd b1"], 2, "needs one word h#"),
         ([], 2, "no problem was given"),
-        (["--rounds=0", CAUSAL], 2, "rounds is 0"),
+        (["--rounds=0", CAUSAL], 2, "argument --rounds: '0'; a whole number from 1 to 10000 is allowed"),
+        (["--samples=-1", CAUSAL], 2, "argument --samples: '-1'; a whole number from 1 to 10000 is allowed"),
+        (["--budget=nan", CAUSAL], 2, "argument --budget: 'nan'; a number of at least 0 is allowed"),
+        (["--seed=-1", CAUSAL], 2, "argument --seed: '-1'; a whole number from 0 to 18446744073709551615 is allowed"),
+        (["--device=x", CAUSAL], 2, "argument --device: 'x'; a whole number from 0 to 1023 is allowed"),
+        (
+            ["--json=/nowhere/lines", CAUSAL],
+            2,
+            "--json is '/nowhere/lines', where no file can be written: No such file",
+        ),
         (["--kernel=other", CAUSAL], 2, "there is no such kernel"),
         (["--engine=nowhere.so", CAUSAL], 3, "the measuring engine cannot be loaded"),
         (["--library=nowhere.so", CAUSAL], 3, "libattune cannot be loaded"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from attune.lab import problem as problems
 from attune.lab.errors import BadInput
+from attune.lab.options import number
 
 EXAMPLE = """example:
   python3 -m attune.lab agree --recorded ratios.jsonl monday.jsonl tuesday.jsonl
@@ -31,9 +32,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("lines", nargs="+", metavar="LINES", help="what was measured, one file a run")
     p.add_argument("--recorded", required=True, metavar="FILE", help="the record: see docs/measuring.md")
     p.add_argument("--peer", default="flash", help="whose speed is compared (default: %(default)s)")
-    p.add_argument("--within", type=float, default=0.03, help="how far apart is still agreement (default: %(default)s)")
     p.add_argument(
-        "--above", type=float, default=100e-6, metavar="SECONDS",
+        "--within", type=number(0), default=0.03, help="how far apart is still agreement (default: %(default)s)"
+    )
+    p.add_argument(
+        "--above", type=number(0), default=100e-6, metavar="SECONDS",
         help="leave out problems that take cuDNN less (default: %(default)s)",
     )  # fmt: skip
     p.add_argument(

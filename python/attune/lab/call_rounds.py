@@ -8,11 +8,12 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Callable
 
+from attune.lab import output
 from attune.lab.engine import Engine, Session
 from attune.lab.errors import NotHere
+from attune.lab.options import any_seed, duration, round_count
 
 LEAST_ROUNDS = 6  # fewer give no interval at 95 %
 # Of each contender. A round of the engine is at least a sample and two calls ahead of samples.
@@ -42,19 +43,22 @@ def make_parser(doc: str, remarks: str, budget: float, example_options: str = ""
     parser.add_argument("--engine", required=True, help="libattune_lab_engine.so")
     parser.add_argument("--library", help="libattune.so (default: the one that attune finds)")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 or cpu (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=15, help="of measurement (default: %(default)s)")
-    parser.add_argument("--samples", type=int, default=4, help="of each contender and round (default: %(default)s)")
+    parser.add_argument("--rounds", type=round_count, default=15, help="of measurement (default: %(default)s)")
     parser.add_argument(
-        "--budget", type=float, default=budget, help="seconds per row; lowers the samples, then the rounds, before the "
-        f"first one, to {LEAST_ROUNDS} of 1 sample at least (default: %(default)s)",
+        "--samples", type=round_count, default=4, help="of each contender and round (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--budget", type=duration, default=budget, help="seconds per row; lowers the samples, then the rounds, before "
+        f"the first one, to {LEAST_ROUNDS} of 1 sample at least (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=1, help="of data and order (default: %(default)s)")
+    parser.add_argument("--seed", type=any_seed, default=1, help="of data and order (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="for every sample: one object per line")
     return parser
 
 
 def start(options):
     """torch and the engine, once the options have said which library attune is to load."""
+    output.try_file("--json", options.json)
     if options.library:
         os.environ["ATTUNE_LIBRARY"] = options.library
     try:
@@ -148,4 +152,4 @@ def report(engine: Engine, options, rows: list[Row]) -> None:
         with Session(engine, {}, gpu_index(options.device)) as session:
             head = {"environment": session.environment()}
         lines = [head, *({"title": row.title, "result": row.result} for row in rows)]
-        Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        output.write_whole(options.json, "".join(json.dumps(line) + "\n" for line in lines))

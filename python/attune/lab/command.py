@@ -13,6 +13,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from attune.lab import options, output
 from attune.lab import problem as problems
 from attune.lab.attune_library import AttuneContender, AttuneLibrary
 from attune.lab.driver import Driver
@@ -25,7 +26,7 @@ _EXAMPLE = """\
 Every contender is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is timed.
 Usually started by `attune bench --peers`, which counts FLOPs, knows the sets and makes tables of the lines.
 
-exit status: 0 all passed, 1 a check failed, 2 bad input, 3 not supported here
+exit status: 0 all passed, 1 a check failed, 2 bad input, 3 not supported here, 5 the output could not be written
 
 example:
   python3 -m attune.lab --engine build/libattune_lab_engine.so --library build/libattune.so \\
@@ -53,11 +54,13 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="without Attune, as records made elsewhere were: its heat slows others",
     )
-    p.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
-    p.add_argument("--rounds", type=int, help="of measurement")
-    p.add_argument("--samples", type=int, help="of each contender in each round")
-    p.add_argument("--budget", type=float, help="seconds per problem; lowers the samples")
-    p.add_argument("--seed", type=int, default=1, help="of data, order and placement (default: %(default)s)")
+    p.add_argument("--device", type=options.device_index, default=0, help="ordinal of the GPU")
+    p.add_argument("--rounds", type=options.round_count, help="of measurement")
+    p.add_argument("--samples", type=options.round_count, help="of each contender in each round")
+    p.add_argument("--budget", type=options.duration, help="seconds per problem; lowers the samples")
+    p.add_argument(
+        "--seed", type=options.any_seed, default=1, help="of data, order and placement (default: %(default)s)"
+    )
     p.add_argument("--json", metavar="FILE", help="for the lines: one object per problem, with every sample")
     p.add_argument("--triton", metavar="FILE", help="Triton's tutorial 06-fused-attention.py, for the peer triton")
     return p
@@ -73,13 +76,13 @@ def _torch():
     return torch
 
 
-def _protocol(options) -> dict:
-    given = {"rounds": options.rounds, "samples": options.samples, "budget_seconds": options.budget}
-    return {"mode": "steady", "seed": options.seed, **{k: v for k, v in given.items() if v is not None}}
+def _protocol(asked) -> dict:
+    given = {"rounds": asked.rounds, "samples": asked.samples, "budget_seconds": asked.budget}
+    return {"mode": "steady", "seed": asked.seed, **{k: v for k, v in given.items() if v is not None}}
 
 
-def _problems(options) -> list[problems.Problem]:
-    found = problems.read_lines(options.problem or sys.stdin)
+def _problems(texts: list[str]) -> list[problems.Problem]:
+    found = problems.read_lines(texts or sys.stdin)
     if not found:
         raise BadInput("no problem was given")
     return found
@@ -131,29 +134,30 @@ def _said_of_times(outcome: Outcome) -> str:
     return f"{outcome.problem.text}: {outcome.failed or ', '.join(times) or 'nothing to time'}"
 
 
-def run(options) -> int:
-    asked = _problems(options)
-    peers = make_peers([name for name in options.peers.split(",") if name], options)
+def run(asked) -> int:
+    found = _problems(asked.problem)
+    peers = make_peers([name for name in asked.peers.split(",") if name], asked)
+    output.try_file("--json", asked.json)
     torch = _torch()
-    torch.cuda.set_device(options.device)
-    engine, driver, library = Engine(options.engine), Driver(options.driver), AttuneLibrary(options.library)
-    device = torch.device("cuda", options.device)
-    host = Host(torch, engine, driver, _protocol(options), device, options.device, options.seed)
+    torch.cuda.set_device(asked.device)
+    engine, driver, library = Engine(asked.engine), Driver(asked.driver), AttuneLibrary(asked.library)
+    device = torch.device("cuda", asked.device)
+    host = Host(torch, engine, driver, _protocol(asked), device, asked.device, asked.seed)
     outcomes = []
     with ExitStack() as stack:
-        asked_kernels = [] if options.peers_alone else options.kernel or [None]
-        kernels = [AttuneContender(library, name, options.device) for name in dict.fromkeys(asked_kernels)]
+        asked_kernels = [] if asked.peers_alone else asked.kernel or [None]
+        kernels = [AttuneContender(library, name, asked.device) for name in dict.fromkeys(asked_kernels)]
         for kernel in kernels:
             stack.callback(kernel.close)
         names = [kernel.name for kernel in kernels]
-        lines = stack.enter_context(Path(options.json).open("w")) if options.json else sys.stdout
+        lines = stack.enter_context(Path(asked.json).open("w")) if asked.json else sys.stdout
         print(json.dumps(_head(host)), file=lines, flush=True)
 
-        progress = _Progress(len(asked))
-        for number, problem in enumerate(asked, 1):
-            progress.now(problem.text, (number - 1) / len(asked))
+        progress = _Progress(len(found))
+        for number, problem in enumerate(found, 1):
+            progress.now(problem.text, (number - 1) / len(found))
             outcomes.append(check(host, problem, kernels, peers))
-            if (kernels and not outcomes[-1].kernels) or number == len(asked):
+            if (kernels and not outcomes[-1].kernels) or number == len(found):
                 progress.done(number, f"checked {_said_of_check(outcomes[-1], names)}")
         for number, outcome in enumerate(outcomes, 1):
             time_in_rounds(host, outcome, progress.now)
@@ -162,13 +166,20 @@ def run(options) -> int:
     return _status(outcomes, names)
 
 
-def guarded(run, options) -> int:
-    """The exit status of run(options); what went wrong is one line."""
+def guarded(run, asked) -> int:
+    """The exit status of run(asked), whose output has arrived; what went wrong is one line."""
     try:
-        return run(options)
+        output.flush()
+        status = run(asked)
+        output.flush()
+        return status
     except LabError as error:
         print(f"attune.lab: {error}", file=sys.stderr)
         return error.status
+    except OSError as error:
+        refused = BadInput(f"{error.filename}: {error.strerror}") if error.filename else output.lost(error)
+        print(f"attune.lab: {refused}", file=sys.stderr)
+        return refused.status
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from attune.lab.call_rounds import LEAST_CALLS, make_parser, measure, show, start
 from attune.lab.engine import Session
 from attune.lab.errors import BadInput, LabError
+from attune.lab.options import number
 
 SHAPES = ["1,8,512,64", "1,8,512,64,causal", "1,32,2048,128,causal", "1,32,2048,128", "1,16,4096,64"]
 BARS = {"bf16": 2.5, "f16": 2.5, "f32": 1.5}  # geometric means over SHAPES
@@ -69,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--dtypes", default=",".join(DTYPES), help="with commas (default: %(default)s)")
     p.add_argument("--shape", action="append", help="batch, heads, rows and keys, dim, and maybe causal; may be given "
                    f"again (default: {' '.join(SHAPES)})")  # fmt: skip
-    p.add_argument("--limit", type=float, default=290, help="seconds in all; rows that would take longer are left out "
-                   "(default: %(default)s)")  # fmt: skip
+    p.add_argument("--limit", type=number(0, above=True), default=290,
+                   help="seconds in all; rows that would take longer are left out (default: %(default)s)")  # fmt: skip
     return p
 
 

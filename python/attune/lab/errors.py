@@ -19,6 +19,12 @@ class NotHere(LabError):
     status = 3
 
 
+class OutputLost(LabError):
+    """Standard output cannot be written: a full disk, a pipe that nobody reads, a descriptor that was closed."""
+
+    status = 5
+
+
 def refusal(status: int, text: str) -> LabError:
     """What a library refused to create: ATTUNE_INVALID_ARGUMENT is the reader's fault, the rest the machine's."""
     return (BadInput if status == 1 else NotHere)(text)

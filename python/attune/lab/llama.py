@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 from functools import partial
 
 from attune.lab.call_rounds import Row, make_parser, measure, report, show, start
 from attune.lab.errors import BadInput, LabError, NotHere
+from attune.lab.options import number, several, whole
 
 # bf16 models of a few layers agree this well whatever computes their attention; another mask or scale does not.
 MOST_DIFFERENCE = 0.03  # relative RMS of the logits
@@ -35,22 +35,9 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: it must be 1 or more")
-    return value
-
-
-def counts(text: str) -> list[int]:
-    return [count(each) for each in text.split(",")]
-
-
-def price(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text}: it must be above 0")
-    return value
+count = whole(1)
+counts = several(count)
+price = number(0, above=True)
 
 
 def cost_of_million(tokens_per_second: float, price_per_hour: float) -> float:
