@@ -1,5 +1,5 @@
 """include/attune/attune.h through ctypes: structs, functions, errors, and where the library is. A test compares every
-offset with C's."""
+constant, field and offset with the header's, and fails if one of the header's is missing here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Callable, NamedTuple
 
 ABI_VERSION = 2
 
-OK, INVALID_ARGUMENT, UNSUPPORTED, NOT_PREPARED = 0, 1, 2, 5
+OK, INVALID_ARGUMENT, UNSUPPORTED, NO_DEVICE, NOT_BUILT, NOT_PREPARED = range(6)
+COMPILE_ERROR, DEVICE_ERROR, OUT_OF_MEMORY, INTERNAL_ERROR = range(6, 10)
 F16, BF16, F32 = 0, 1, 2
 CPU, CUDA = 0, 1
 CAUSAL_NONE, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = 0, 1, 2
@@ -26,6 +27,9 @@ FEATURE_PACKED = 0x040
 FEATURE_USED_Q = 0x080
 FEATURE_USED_K = 0x100
 FEATURE_LSE = 0x200
+FEATURE_OVERLAP = 0x400
+FEATURE_KV_READY = 0x800
+FEATURE_F32_HIGH = 0x1000
 
 WORKSPACE_ALIGNMENT = 256
 

@@ -1,12 +1,14 @@
-"""The ctypes mirrors against the C compiler: sizes, offsets and constants."""
+"""The ctypes mirrors against the C compiler: sizes, offsets and constants. And against the header's text: nothing of it
+is missing in Python."""
 
 import ctypes
+import re
 import subprocess
 
 import pytest
 from attune import c_api
 from attune.lab import driver, structs
-from support import compile_c
+from support import REPO, compile_c
 
 MIRRORS = {
     "attune_strides": c_api.Strides,
@@ -17,22 +19,41 @@ MIRRORS = {
     "attune_lab_graph": structs.LabGraph,
     "attune_lab_call": structs.LabCall,
 }
+# Of the header, and nothing that Python calls.
+NOT_IN_PYTHON = {"ATTUNE_MERGE_MAX_PARTS", "attune_merge_desc", "attune_merge_args"}
+HEADER = re.sub(r"/\*.*?\*/", "", (REPO / "include/attune/attune.h").read_text(), flags=re.DOTALL)
+
+
+def constants_of_the_header() -> dict[str, str]:
+    """Each name with what Python calls it. Bits are written in hexadecimal."""
+    defined = re.findall(r"#define (ATTUNE_\w+) (0x)?[0-9a-f]+u?\b", HEADER)
+    names = {name: ("FEATURE_" if bit else "") + name.removeprefix("ATTUNE_") for name, bit in defined}
+    for body in re.findall(r"enum \{(.*?)\}", HEADER, flags=re.DOTALL):
+        names |= {name: name.removeprefix("ATTUNE_") for name in re.findall(r"(ATTUNE_\w+) =", body)}
+    return names
+
+
+def structs_of_the_header() -> dict[str, list[str]]:
+    """The names of their fields."""
+    bodies = re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", HEADER, flags=re.DOTALL)
+    return {
+        name: [
+            re.search(r"\(\*(\w+)\)", declared).group(1) if "(*" in declared else re.findall(r"\w+", declared)[-1]
+            for declaration in body.split(";")
+            for declared in (declaration.split(",") if "(*" not in declaration else [declaration])
+            if declared.strip()
+        ]
+        for name, body in bodies
+    }
+
+
 CONSTANTS = {
-    "ATTUNE_ABI_VERSION": c_api.ABI_VERSION,
+    **{
+        name: getattr(c_api, in_python)
+        for name, in_python in constants_of_the_header().items()
+        if hasattr(c_api, in_python)
+    },
     "ATTUNE_LAB_ENGINE_VERSION": structs.ENGINE_VERSION,
-    "ATTUNE_OK": c_api.OK,
-    "ATTUNE_INVALID_ARGUMENT": c_api.INVALID_ARGUMENT,
-    "ATTUNE_UNSUPPORTED": c_api.UNSUPPORTED,
-    "ATTUNE_NOT_PREPARED": c_api.NOT_PREPARED,
-    "ATTUNE_CPU": c_api.CPU,
-    "ATTUNE_F16": c_api.F16,
-    "ATTUNE_BF16": c_api.BF16,
-    "ATTUNE_F32": c_api.F32,
-    "ATTUNE_CUDA": c_api.CUDA,
-    "ATTUNE_CAUSAL_NONE": c_api.CAUSAL_NONE,
-    "ATTUNE_CAUSAL_TOP_LEFT": c_api.CAUSAL_TOP_LEFT,
-    "ATTUNE_CAUSAL_BOTTOM_RIGHT": c_api.CAUSAL_BOTTOM_RIGHT,
-    **{f"ATTUNE_{name[8:]}": value for name, value in vars(c_api).items() if name.startswith("FEATURE_")},
     "ATTUNE_LAB_CONTENDER": structs.ROLE_CONTENDER,
     "ATTUNE_LAB_TWIN": structs.ROLE_TWIN,
 }
@@ -69,6 +90,21 @@ def test_a_mirror_has_the_layout_of_its_struct(in_c, name):
 
 def test_constants_are_those_of_the_headers(in_c):
     assert {name: in_c[name] for name in CONSTANTS} == {name: [value] for name, value in CONSTANTS.items()}
+
+
+def test_python_knows_every_constant_of_the_header():
+    constants = constants_of_the_header()
+    assert {"ATTUNE_OK", "ATTUNE_F32_HIGH", "ATTUNE_ABI_VERSION"} <= constants.keys(), "they were not found"
+    missing = {name for name, in_python in constants.items() if not hasattr(c_api, in_python)}
+    assert missing == NOT_IN_PYTHON & constants.keys()
+
+
+def test_python_has_every_struct_of_the_header_with_all_its_fields():
+    of_header = structs_of_the_header()
+    assert of_header["attune_strides"] == ["batch", "row", "head"], "they are read wrongly"
+    assert of_header.keys() - MIRRORS.keys() == NOT_IN_PYTHON & of_header.keys()
+    for name in of_header.keys() & MIRRORS.keys():
+        assert [field[0] for field in MIRRORS[name]._fields_] == of_header[name], name
 
 
 def test_edge_data_has_the_drivers_size():
