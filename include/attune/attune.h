@@ -11,7 +11,7 @@
  * Every tensor is seen as (batch, row, head, dim) through strides counted in elements; the last
  * dimension is contiguous. A zeroed descriptor asks for plain attention; features are switched on by
  * bits in `features`, and only then are their fields read. No function allocates device memory,
- * synchronises, prints or aborts. A context may be used from many threads.
+ * synchronises, prints or aborts. A context may be used from many threads, and in forked children.
  */
 #ifndef ATTUNE_ATTUNE_H
 #define ATTUNE_ATTUNE_H

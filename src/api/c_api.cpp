@@ -6,10 +6,10 @@
 
 #include "attune/attune.h"
 #include "core/error.hpp"
-#include "dispatch/context.hpp"
+#include "dispatch/process_context.hpp"
 
-struct attune_context final : attune::Context {
-  using Context::Context;
+struct attune_context final : attune::ProcessContext {
+  using ProcessContext::ProcessContext;
 };
 
 namespace attune {
@@ -50,6 +50,8 @@ T& required(T* pointer, const char* name) {
   return *pointer;
 }
 
+Context& context_here(attune_context* context) { return required(context, "context").here(); }
+
 // Accepts the struct of an older header (shorter: the missing fields are 0) and of a newer one, as long as the
 // fields this library does not know are 0.
 template <typename T>
@@ -85,6 +87,7 @@ void check_stream(attune_device_kind device_kind, const void* stream) {
 }  // namespace attune
 
 using attune::check_stream;
+using attune::context_here;
 using attune::guard;
 using attune::required;
 using attune::versioned;
@@ -99,13 +102,12 @@ attune_status attune_create(const attune_options* options, attune_context** cont
 void attune_destroy(attune_context* context) { delete context; }
 
 attune_status attune_prepare(attune_context* context, const attune_forward_desc* desc) {
-  return guard([&] { required(context, "context").prepare(versioned(desc, "desc")); });
+  return guard([&] { context_here(context).prepare(versioned(desc, "desc")); });
 }
 
 attune_status attune_workspace_bytes(attune_context* context, const attune_forward_desc* desc, uint64_t* bytes) {
-  return guard([&] {
-    required(bytes, "bytes") = required(context, "context").plan_for(versioned(desc, "desc"))->workspace_bytes();
-  });
+  return guard(
+      [&] { required(bytes, "bytes") = context_here(context).plan_for(versioned(desc, "desc"))->workspace_bytes(); });
 }
 
 attune_status attune_forward(attune_context* context, const attune_forward_desc* desc, const attune_forward_args* args,
@@ -113,7 +115,7 @@ attune_status attune_forward(attune_context* context, const attune_forward_desc*
   return guard([&] {
     const auto known_desc = versioned(desc, "desc");
     check_stream(known_desc.device_kind, stream);
-    required(context, "context").forward(known_desc, versioned(args, "args"), stream);
+    context_here(context).forward(known_desc, versioned(args, "args"), stream);
   });
 }
 
@@ -122,7 +124,7 @@ attune_status attune_merge(attune_context* context, const attune_merge_desc* des
   return guard([&] {
     const auto known_desc = versioned(desc, "desc");
     check_stream(known_desc.device_kind, stream);
-    required(context, "context").merge(known_desc, versioned(args, "args"), stream);
+    context_here(context).merge(known_desc, versioned(args, "args"), stream);
   });
 }
 
@@ -131,7 +133,7 @@ attune_status attune_explain(attune_context* context, const attune_forward_desc*
   return guard([&] {
     if (buffer == nullptr && capacity != 0)
       attune::fail(ATTUNE_INVALID_ARGUMENT, "buffer is NULL; it must hold capacity ({}) bytes", capacity);
-    const std::string text = required(context, "context").explain(versioned(desc, "desc"));
+    const std::string text = context_here(context).explain(versioned(desc, "desc"));
     if (length != nullptr) *length = text.size();
     if (capacity == 0) return;
     const size_t copied = std::min(capacity - 1, text.size());

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdint>
 
+#include "core/forks.hpp"
 #include "cpu/level/level.hpp"
 
 namespace attune::cpu {
@@ -80,8 +81,8 @@ std::string find_absence() {
 }  // namespace
 
 const std::string& amx_absence() {
-  static const std::string absence = find_absence();
-  return absence;
+  static MadeOnce<std::string> absence;
+  return absence.get(find_absence);
 }
 
 }  // namespace attune::cpu

@@ -40,7 +40,7 @@ std::string absence_of(const Level& level) {
 
 // The highest level ATTUNE_CPU_ISA allows, as an index into levels().
 size_t highest_allowed() {
-  const auto& all = levels();
+  const auto all = levels();
   const char* text = std::getenv("ATTUNE_CPU_ISA");
   if (text == nullptr || *text == '\0') return all.size() - 1;
   std::string known;
@@ -53,8 +53,8 @@ size_t highest_allowed() {
 
 }  // namespace
 
-const std::vector<const Level*>& levels() {
-  static const std::vector<const Level*> all = {
+std::span<const Level* const> levels() {
+  static constexpr const Level* all[] = {
       &portable_level,
 #if defined(__x86_64__)
       &avx2_level,     &avx512_level, &avx512bf16_level, &amx_level,
@@ -64,7 +64,7 @@ const std::vector<const Level*>& levels() {
 }
 
 std::string refusal(const Level& level) {
-  const auto& all = levels();
+  const auto all = levels();
   if (std::string absence = absence_of(level); !absence.empty()) return absence;
   const size_t allowed = highest_allowed();
   const auto index = static_cast<size_t>(std::ranges::find(all, &level) - all.begin());
@@ -83,7 +83,7 @@ bool is_selectable(const Level& level) {
 }
 
 const Level& best_level() {
-  const auto& all = levels();
+  const auto all = levels();
   for (size_t i = all.size(); i-- > 1;)
     if (is_selectable(*all[i]) && refusal(*all[i]).empty()) return *all[i];
   return portable_level;

@@ -1,15 +1,15 @@
 // Which instruction-set levels this machine has, and which of them may be used.
 #pragma once
 
+#include <span>
 #include <string>
-#include <vector>
 
 #include "cpu/level/level.hpp"
 
 namespace attune::cpu {
 
 // Every level this library was built with, worst first.
-const std::vector<const Level*>& levels();
+std::span<const Level* const> levels();
 
 // Why a level cannot be used here, as a clause, or "": the machine lacks it, or ATTUNE_CPU_ISA (portable, avx2, avx512,
 // avx512bf16, amx) names a lower one. Asking this of AMX asks the system for its use.

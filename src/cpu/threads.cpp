@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 #include <system_error>
@@ -39,13 +40,21 @@ class InsideBody {
   bool before_;
 };
 
-// fork() leaves the child without workers. Counting forks lets it notice for the price of one load.
-std::atomic<uint64_t> forks{0};
+// Signals are for the host's threads: what is started meanwhile inherits this.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
-void count_forks() {
-  [[maybe_unused]] static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-}
+ private:
+  sigset_t before_{};
+};
 
 // A different address for every thread alive.
 const void* this_thread() {
@@ -135,29 +144,19 @@ void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
 class Crew {
  public:
   explicit Crew(int workers) {
-    count_forks();
-    forks_ = forks.load(std::memory_order_relaxed);
-    // Signals are for the host's threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    workers_.reserve(static_cast<size_t>(workers));
+    const BlockedSignals blocked;
     try {
       for (int i = 0; i < workers; ++i) workers_.emplace_back([this, i] { work(static_cast<size_t>(i)); });
     } catch (const std::system_error&) {
       // The system gives no more threads. Those that started suffice: results do not depend on their number.
+    } catch (...) {
+      dismiss();
+      throw;
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  ~Crew() {
-    stop_.store(true, std::memory_order_relaxed);
-    epoch_.fetch_add(1, std::memory_order_release);
-    epoch_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
-  }
-
-  // False in a child of the process that made the crew: its threads do not exist here.
-  bool lives_here() const { return forks_ == forks.load(std::memory_order_relaxed); }
+  ~Crew() { dismiss(); }
 
   // False if every slot is taken by other callers, who then keep the workers busy anyway.
   bool run(int64_t count, const std::function<void(int64_t)>& body) {
@@ -185,6 +184,13 @@ class Crew {
     std::atomic<uint32_t> state{0};  // `open`, plus how many workers are inside
     Loop loop;                       // touched by workers only while they are inside an open slot
   };
+
+  void dismiss() {
+    stop_.store(true, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
 
   void call_workers(int64_t wanted) {
     epoch_.fetch_add(1, std::memory_order_release);
@@ -215,7 +221,6 @@ class Crew {
     return has_work;
   }
 
-  uint64_t forks_ = 0;
   std::atomic<uint32_t> epoch_{0};  // grows with every opened slot: what idle workers watch
   std::atomic<bool> stop_{false};
   std::array<Slot, 4> slots_;
@@ -234,10 +239,6 @@ Threads::Threads(const attune_options& options)
          gomp_parallel_ == nullptr ? "omp_get_max_threads" : "gomp_parallel");
   if (gomp_parallel_ != nullptr && lent_ != nullptr)
     fail(ATTUNE_INVALID_ARGUMENT, "options.gomp_parallel is not NULL; it must be when options.parallel_for is given");
-  if (gomp_parallel_ != nullptr) {
-    count_forks();
-    forks_ = forks.load(std::memory_order_relaxed);
-  }
   if (options.threads < 0 || options.threads > max_threads)
     fail(ATTUNE_INVALID_ARGUMENT, "options.threads is {}; it must be 0 (one per usable CPU) or 1..{}", options.threads,
          max_threads);
@@ -247,8 +248,7 @@ Threads::Threads(const attune_options& options)
 }
 
 Threads::~Threads() {
-  Crew* crew = crew_.load();
-  if (crew != nullptr && crew->lives_here()) delete crew;  // otherwise there are no threads to join: it is leaked
+  delete crew_.load();
   for (const Block& block : blocks_) ::operator delete(block.data, std::align_val_t{64});
 }
 
@@ -256,18 +256,11 @@ int Threads::size() const {
   return omp_get_max_threads_ == nullptr ? size_ : std::clamp(omp_get_max_threads_(), 1, max_threads);
 }
 
-// A child of the process has the memory of the runtime but not its threads, and a region would wait for them forever.
-bool Threads::openmp_works() const {
-  return gomp_parallel_ != nullptr && forks_ == forks.load(std::memory_order_relaxed);
-}
-
 Crew& Threads::crew() {
   Crew* current = crew_.load(std::memory_order_acquire);
-  while (current == nullptr || !current->lives_here()) {
-    Crew* fresh = new Crew(size() - 1);
-    if (crew_.compare_exchange_strong(current, fresh, std::memory_order_acq_rel)) return *fresh;
-    delete fresh;
-  }
+  if (current != nullptr) return *current;
+  auto fresh = std::make_unique<Crew>(size() - 1);
+  if (crew_.compare_exchange_strong(current, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
   return *current;
 }
 
@@ -288,7 +281,7 @@ void Threads::parallel_for(int64_t count, const std::function<void(int64_t)>& bo
       return;
     }
     if (size() > 1) {
-      if (openmp_works()) {
+      if (gomp_parallel_ != nullptr) {
         Loop loop;
         loop.begin(count, body);
         // No number of threads: that is as many as the runtime has at hand. A smaller region would make libgomp end

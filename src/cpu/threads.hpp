@@ -36,6 +36,10 @@ class Threads {
   // How many bodies may run at once. With OpenMP the runtime says it, at each call anew.
   int size() const;
 
+  // From here on the pool serves where OpenMP's threads did; their number stays that of the runtime. For a forked
+  // child, which has the memory of the runtime but not its threads: a region would wait for them forever.
+  void leave_openmp() { gomp_parallel_ = nullptr; }
+
   // Working memory, 64-byte aligned, contents undefined; goes back when the Scratch dies. Kept between calls, because
   // fresh pages cost more than a small problem; a thread gets what it had before, which its caches may still hold.
   class Scratch;
@@ -48,7 +52,6 @@ class Threads {
     const void* user = nullptr;  // the thread that had it last
   };
 
-  bool openmp_works() const;
   Crew& crew();
   void give_back(Block block) noexcept;
 
@@ -56,7 +59,6 @@ class Threads {
   void* lent_user_ = nullptr;
   attune_gomp_parallel gomp_parallel_ = nullptr;
   int (*omp_get_max_threads_)() = nullptr;
-  uint64_t forks_ = 0;  // before this object was made; with OpenMP
   int size_ = 1;
   std::atomic<Crew*> crew_{nullptr};
   std::mutex blocks_mutex_;

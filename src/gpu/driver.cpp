@@ -2,6 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
+#include "core/forks.hpp"
+
 namespace attune::gpu {
 namespace {
 
@@ -42,9 +46,25 @@ Loaded load() {
   return loaded;
 }
 
+const Loaded& lost_by_fork() {
+  static MadeOnce<Loaded> lost;
+  return lost.get([] {
+    return Loaded{
+        {},
+        "the process that this one was forked from has started the CUDA driver, which does not survive a fork; "
+        "start processes by spawn or exec, or fork before the first call for a GPU"};
+  });
+}
+
 const Loaded& loaded() {
-  static const Loaded once = load();
-  return once;
+  static std::atomic<uint32_t> first_process{0};  // to begin: 1 + forks()
+  static MadeOnce<Loaded> once;
+  const uint32_t here = forks() + 1;
+  uint32_t first = first_process.load();
+  if (first == here || (first == 0 && (first_process.compare_exchange_strong(first, here) || first == here)))
+    return once.get(load);
+  const Loaded* inherited = once.made();
+  return inherited != nullptr && !inherited->absence.empty() ? *inherited : lost_by_fork();
 }
 
 }  // namespace

@@ -182,7 +182,8 @@ struct Driver {
 // unmeasured.
 inline constexpr int oldest_driver = 12010;
 
-// Loaded once per process. nullptr if there is no usable driver: driver_absence() says why.
+// Loaded once per process. nullptr if there is no usable driver, which includes that an ancestor of this process loaded
+// it: driver_absence() says why.
 const Driver* find_driver();
 const std::string& driver_absence();
 const Driver& driver();  // throws ATTUNE_NO_DEVICE with that text

@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
@@ -20,11 +18,13 @@
 #include "attune/attune.h"
 #include "core/problem.hpp"
 #include "cpu/threads.hpp"
+#include "tests/support/child.hpp"
 #include "tests/support/forward_call.hpp"
 
 namespace attune {
 namespace {
 
+using test::status_of_child;
 using testing::HasSubstr;
 
 // One runtime per process, as in life.
@@ -102,17 +102,6 @@ void meet(cpu::Threads& threads, int count) {
     while (arrived < count) std::this_thread::yield();
   });
   EXPECT_EQ(arrived, count);
-}
-
-// What the child of a fork returns; a hang ends it.
-int status_of_child(const std::function<bool()>& succeeds) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(20);
-    _exit(succeeds() ? 0 : 1);
-  }
-  int status = 0;
-  return waitpid(child, &status, 0) == child ? status : -1;
 }
 
 TEST(OpenMPThreads, GiveTheSameBits) {
@@ -205,29 +194,26 @@ TEST(OpenMPOptions, OfAnOlderHeaderAreNotRead) {
   EXPECT_EQ(fake_regions, 0);
 }
 
-// Not named after threads: ThreadSanitizer does not allow new threads after a fork.
-TEST(ForkedOpenMP, AChildStartsWorkersOfItsOwn) {
-  cpu::Threads threads(fake_runtime(3));
-  meet(threads, 3);
-  EXPECT_EQ(fake_regions, 1);
-  const int child = status_of_child([&] {
-    meet(threads, 3);
-    return fake_regions == 1;
-  });
-  EXPECT_EQ(child, 0);
-  meet(threads, 3);
-  EXPECT_EQ(fake_regions, 2);
+TEST(ForkedOpenMP, AChildStartsNoRegion) {
+  const ContextWith context(fake_runtime(3));
+  const std::vector<uint8_t> expected = context.forward(some_problem);
+  EXPECT_GT(fake_regions, 0);
+  fake_regions = 0;
+  const auto child = [&] { return context.forward(some_problem) == expected && fake_regions == 0; };
+  EXPECT_EQ(status_of_child(child), 0);
+  EXPECT_EQ(context.forward(some_problem), expected);
+  EXPECT_GT(fake_regions, 0);
 }
 
 TEST(ForkedOpenMP, AChildThatComputesAloneStartsNone) {
   const ContextWith context(fake_runtime(3));
   const std::vector<uint8_t> expected = context.forward(some_problem);
-  const int child = status_of_child([&] {
+  const auto child = [&] {
     fake_threads = 1;
     const bool same = context.forward(some_problem) == expected;
     return same && std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}) == 1;
-  });
-  EXPECT_EQ(child, 0);
+  };
+  EXPECT_EQ(status_of_child(child), 0);
 }
 
 class RealOpenMP : public testing::TestWithParam<const char*> {
@@ -273,14 +259,10 @@ TEST_P(RealOpenMP, RunsBodiesAtTheSameTimeAndPassesExceptionsOn) {
 
 TEST_P(RealOpenMP, DoesNotHangAForkedChild) {
   set_num_threads_(3);
-  cpu::Threads threads(options_);
-  meet(threads, 3);
-  const int child = status_of_child([&] {
-    meet(threads, threads.size());  // LLVM's runtime begins anew in a child, with another number
-    return true;
-  });
-  EXPECT_EQ(child, 0);
-  meet(threads, 3);
+  const ContextWith context(options_);
+  const std::vector<uint8_t> expected = context.forward(some_problem);
+  EXPECT_EQ(status_of_child([&] { return context.forward(some_problem) == expected; }), 0);
+  EXPECT_EQ(context.forward(some_problem), expected);
 }
 
 std::string name_of(const testing::TestParamInfo<const char*>& info) {

@@ -1,10 +1,8 @@
-// The thread pool: every index once, exceptions, nesting, many callers, sleep, fork.
+// The thread pool: every index once, exceptions, nesting, many callers, sleep.
 #include "cpu/threads.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -131,43 +129,6 @@ TEST(ThreadPool, CostsNothingWhenIdle) {
   const double before = process_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_LT(process_seconds() - before, 0.03);
-}
-
-// Not named after threads: ThreadSanitizer does not allow new threads after a fork.
-TEST(ForkedPool, AChildStartsItsOwnWorkers) {
-  auto threads = std::make_unique<Threads>(with_threads(3));
-  expect_each_once(*threads, 100);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(20);  // a hang ends the child
-    std::atomic<int> arrived{0};
-    threads->parallel_for(3, [&](int64_t) {
-      ++arrived;
-      while (arrived < 3) std::this_thread::yield();
-    });
-    threads.reset();
-    _exit(arrived == 3 ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  expect_each_once(*threads, 100);
-}
-
-TEST(ForkedPool, AChildThatDoesNotUseThePoolCanDestroyIt) {
-  auto threads = std::make_unique<Threads>(with_threads(3));
-  expect_each_once(*threads, 100);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    alarm(20);
-    threads.reset();
-    _exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(ThreadPool, SizeComesFromOptionsThenEnvironmentThenAffinity) {
