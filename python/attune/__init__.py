@@ -1,8 +1,19 @@
 """Attune: fused attention. What needs torch is imported when it is first asked for."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from attune.c_api import AttuneError, InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    from attune import flash_attn as flash_attn
+    from attune.functional import attention as attention
+    from attune.functional import attention_varlen as attention_varlen
+    from attune.functional import explain as explain
+    from attune.hugging_face import register_transformers as register_transformers
+    from attune.torch_sdpa import patch_sdpa as patch_sdpa
+    from attune.torch_sdpa import register_flash_impl as register_flash_impl
+    from attune.torch_sdpa import sdpa as sdpa
 
 __version__ = "0.1.0"
 
@@ -19,7 +30,7 @@ _TORCH = {
 __all__ = ["AttuneError", "InvalidArgument", "Unsupported", *_TORCH]
 
 
-def __getattr__(name):
+def _get(name):
     if name == "flash_attn":
         return import_module("attune.flash_attn")
     if name not in _TORCH:
@@ -28,5 +39,9 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+if not TYPE_CHECKING:  # to type checkers it would mean that every name is there
+    __getattr__ = _get
+
+
+def __dir__() -> list[str]:
     return sorted([*globals(), *_TORCH, "flash_attn"])

@@ -7,26 +7,36 @@ flash-attn keeps for dropout only. The log-sum-exp is (batch, head, row), of pac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Optional, SupportsIndex
+
 from attune import arguments
 from attune.c_api import InvalidArgument, Unsupported
 from attune.describe import Packed, lookup
 from attune.functional import attend
 from attune.names import FLASH, FLASH_KV, FLASH_QKV, FLASH_VARLEN, FLASH_VARLEN_KV, FLASH_VARLEN_QKV, Names
+from attune.types import Array, Bound, Number, Operand, SupportsDLPack
+
+WindowSize = Sequence[Optional[SupportsIndex]]  # of two
 
 
 def flash_attn_func(
-    q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False, *, num_splits=0, pack_gqa=None, sm_margin=0,
-):  # fmt: skip
+    q: Array, k: SupportsDLPack, v: SupportsDLPack,
+    dropout_p: float = 0.0, softmax_scale: Number = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: Number = 0.0, alibi_slopes: None = None, deterministic: bool = False, return_attn_probs: bool = False,
+    *, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
+) -> Array | Any:  # fmt: skip
     """q, k and v are (batch, row, head, dim)."""
     _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
     return _attend(FLASH, q, k, v, None, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
 
 def flash_attn_kvpacked_func(
-    q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False, *, num_splits=0, pack_gqa=None, sm_margin=0,
-):  # fmt: skip
+    q: Array, kv: SupportsDLPack,
+    dropout_p: float = 0.0, softmax_scale: Number = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: Number = 0.0, alibi_slopes: None = None, deterministic: bool = False, return_attn_probs: bool = False,
+    *, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
+) -> Array | Any:  # fmt: skip
     """q is (batch, row, head, dim), kv (batch, row, 2, head, dim)."""
     _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
     k, v = _parts("kv", kv, "(batch, row, 2, head, dim)")
@@ -34,9 +44,11 @@ def flash_attn_kvpacked_func(
 
 
 def flash_attn_qkvpacked_func(
-    qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False, *, num_splits=0, pack_gqa=None, sm_margin=0,
-):  # fmt: skip
+    qkv: Array,
+    dropout_p: float = 0.0, softmax_scale: Number = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: Number = 0.0, alibi_slopes: None = None, deterministic: bool = False, return_attn_probs: bool = False,
+    *, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
+) -> Array | Any:  # fmt: skip
     """qkv is (batch, row, 3, head, dim)."""
     _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
     q, k, v = _parts("qkv", qkv, "(batch, row, 3, head, dim)")
@@ -45,10 +57,13 @@ def flash_attn_qkvpacked_func(
 
 
 def flash_attn_varlen_func(
-    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
-    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False,
-    block_table=None, *, seqused_q=None, seqused_k=None, num_splits=0, pack_gqa=None, sm_margin=0,
-):  # fmt: skip
+    q: Array, k: SupportsDLPack, v: SupportsDLPack,
+    cu_seqlens_q: SupportsDLPack, cu_seqlens_k: SupportsDLPack, max_seqlen_q: Bound, max_seqlen_k: Bound,
+    dropout_p: float = 0.0, softmax_scale: Number = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: Number = 0.0, alibi_slopes: None = None, deterministic: bool = False, return_attn_probs: bool = False,
+    block_table: None = None, *, seqused_q: Operand = None, seqused_k: Operand = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
+) -> Array | Any:  # fmt: skip
     """Packed sequences: q, k and v are (rows of all, head, dim). seqused_q and seqused_k, (batch,) int32, are the rows
     and keys in use from the beginning of each sequence."""
     _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes, block_table=block_table)
@@ -57,10 +72,13 @@ def flash_attn_varlen_func(
 
 
 def flash_attn_varlen_kvpacked_func(
-    q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
-    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, *,
-    seqused_q=None, seqused_k=None, num_splits=0, pack_gqa=None, sm_margin=0,
-):  # fmt: skip
+    q: Array, kv: SupportsDLPack,
+    cu_seqlens_q: SupportsDLPack, cu_seqlens_k: SupportsDLPack, max_seqlen_q: Bound, max_seqlen_k: Bound,
+    dropout_p: float = 0.0, softmax_scale: Number = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: Number = 0.0, alibi_slopes: None = None, deterministic: bool = False, return_attn_probs: bool = False,
+    *, seqused_q: Operand = None, seqused_k: Operand = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
+) -> Array | Any:  # fmt: skip
     """q is (rows of all, head, dim), kv (keys of all, 2, head, dim)."""
     _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
     k, v = _parts("kv", kv, "(row, 2, head, dim)")
@@ -69,9 +87,11 @@ def flash_attn_varlen_kvpacked_func(
 
 
 def flash_attn_varlen_qkvpacked_func(
-    qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-    alibi_slopes=None, deterministic=False, return_attn_probs=False, *, num_splits=0, pack_gqa=None, sm_margin=0,
-):  # fmt: skip
+    qkv: Array, cu_seqlens: SupportsDLPack, max_seqlen: Bound,
+    dropout_p: float = 0.0, softmax_scale: Number = None, causal: bool = False, window_size: WindowSize = (-1, -1),
+    softcap: Number = 0.0, alibi_slopes: None = None, deterministic: bool = False, return_attn_probs: bool = False,
+    *, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
+) -> Array | Any:  # fmt: skip
     """qkv is (rows of all, 3, head, dim)."""
     _refuse(dropout_p=dropout_p, alibi_slopes=alibi_slopes)
     q, k, v = _parts("qkv", qkv, "(row, 3, head, dim)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal, overload
+
 import torch
 from torch.compiler import is_compiling
 
@@ -10,12 +12,40 @@ from attune.autocast import autocast, is_autocast_on_somewhere
 from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
 from attune.describe import Packed, check_like, describe, is_heads_first, library, lookup
 from attune.names import ATTENTION, VARLEN
+from attune.types import (
+    Array,
+    Bound,
+    Causal,
+    DenseOptions,
+    Layout,
+    Number,
+    Operand,
+    PackedOptions,
+    SupportsDLPack,
+    Window,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
+@overload
 def attention(
-    q, k, v, *, scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, layout="bshd",
-):  # fmt: skip
+    q: Array, k: SupportsDLPack, v: SupportsDLPack, *, return_lse: Literal[False] = ..., **options: Unpack[DenseOptions]
+) -> Array: ...
+@overload
+def attention(
+    q: Array, k: SupportsDLPack, v: SupportsDLPack, *, return_lse: Literal[True], **options: Unpack[DenseOptions]
+) -> tuple[Array, Array]: ...
+@overload
+def attention(
+    q: Array, k: SupportsDLPack, v: SupportsDLPack, *, return_lse: bool, **options: Unpack[DenseOptions]
+) -> Array | tuple[Array, Array]: ...
+def attention(
+    q: Array, k: SupportsDLPack, v: SupportsDLPack, *, scale: Number = None, causal: Causal = None,
+    window: Window = None, softcap: Number = None, sink: Operand = None, bias: Operand = None, mask: Operand = None,
+    return_lse: bool = False, out: Operand = None, layout: Layout = "bshd",
+) -> Array | tuple[Array, Array]:  # fmt: skip
     """softmax(mask(softcap(scale * q k^T) + bias)) v.
 
     q is (batch, row, head, dim), k and v are (batch, key, kv head, dim); with layout="bhsd" heads come before rows. Any
@@ -39,11 +69,30 @@ def attention(
     )  # fmt: skip
 
 
+@overload
 def attention_varlen(
-    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, *, scale=None, causal=None, window=None,
-    softcap=None, sink=None, bias=None, mask=None, used_q=None, used_k=None, return_lse=False, out=None,
-    check=False,
-):  # fmt: skip
+    q: Array, k: SupportsDLPack, v: SupportsDLPack, cu_seqlens_q: SupportsDLPack, cu_seqlens_k: SupportsDLPack,
+    max_seqlen_q: Bound = None, max_seqlen_k: Bound = None, *, return_lse: Literal[False] = ...,
+    **options: Unpack[PackedOptions],
+) -> Array: ...  # fmt: skip
+@overload
+def attention_varlen(
+    q: Array, k: SupportsDLPack, v: SupportsDLPack, cu_seqlens_q: SupportsDLPack, cu_seqlens_k: SupportsDLPack,
+    max_seqlen_q: Bound = None, max_seqlen_k: Bound = None, *, return_lse: Literal[True],
+    **options: Unpack[PackedOptions],
+) -> tuple[Array, Array]: ...  # fmt: skip
+@overload
+def attention_varlen(
+    q: Array, k: SupportsDLPack, v: SupportsDLPack, cu_seqlens_q: SupportsDLPack, cu_seqlens_k: SupportsDLPack,
+    max_seqlen_q: Bound = None, max_seqlen_k: Bound = None, *, return_lse: bool,
+    **options: Unpack[PackedOptions],
+) -> Array | tuple[Array, Array]: ...  # fmt: skip
+def attention_varlen(
+    q: Array, k: SupportsDLPack, v: SupportsDLPack, cu_seqlens_q: SupportsDLPack, cu_seqlens_k: SupportsDLPack,
+    max_seqlen_q: Bound = None, max_seqlen_k: Bound = None, *, scale: Number = None, causal: Causal = None,
+    window: Window = None, softcap: Number = None, sink: Operand = None, bias: Operand = None, mask: Operand = None,
+    used_q: Operand = None, used_k: Operand = None, return_lse: bool = False, out: Operand = None, check: bool = False,
+) -> Array | tuple[Array, Array]:  # fmt: skip
     """attention() of sequences that lie end to end: q is (rows of all, head, dim), k and v (keys of all, kv head, dim).
 
     cu_seqlens_q, cu_seqlens_k   (batch + 1,) int32 where q is: sequence b begins at [b] and ends before [b + 1]
@@ -62,8 +111,9 @@ def attention_varlen(
 
 
 def explain(
-    q, k, v, *, scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None, return_lse=False,
-    out=None, layout="bshd",
+    q: SupportsDLPack, k: SupportsDLPack, v: SupportsDLPack, *, scale: Number = None, causal: Causal = None,
+    window: Window = None, softcap: Number = None, sink: Operand = None, bias: Operand = None, mask: Operand = None,
+    return_lse: bool = False, out: Operand = None, layout: Layout = "bshd",
 ) -> str:  # fmt: skip
     """Which kernel attention() would run with these arguments, and why."""
     q, k, v, sink, bias, mask, out, _ = _as_tensors(ATTENTION, q, k, v, sink, bias, mask, out, None)

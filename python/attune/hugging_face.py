@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from attune.c_api import Unsupported
@@ -9,7 +11,7 @@ from attune.functional import attend
 from attune.names import TRANSFORMERS
 
 
-def register_transformers(fallback=False) -> None:
+def register_transformers(fallback: bool = False) -> None:
     """Makes attn_implementation="attune" known to transformers, attention and masks both.
 
     fallback: calls that Attune cannot serve (gradients, dropout) go to transformers' "sdpa"; otherwise they raise."""
@@ -22,9 +24,11 @@ def register_transformers(fallback=False) -> None:
 
 
 def forward(
-    module, query, key, value, attention_mask=None, dropout=0.0, scaling=None, is_causal=None, softcap=None, s_aux=None,
-    position_bias=None, **others,
-):  # fmt: skip
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None, dropout: float = 0.0, scaling: float | None = None,
+    is_causal: bool | None = None, softcap: float | None = None, s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None, **others: Any,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
     """query is (batch, head, row, dim), key and value have kv heads; the output is (batch, row, head, dim).
 
     The mask comes from transformers' sdpa_mask: None where is_causal says all, otherwise a boolean one with windows and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -14,9 +15,13 @@ from attune.c_api import InvalidArgument, Unsupported
 from attune.calls import WATCHED, refuse_nested, run
 from attune.functional import attend
 from attune.names import SDPA
+from attune.types import Array, Number, Operand, SupportsDLPack
 
 
-def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+def sdpa(
+    query: Array, key: SupportsDLPack, value: SupportsDLPack, attn_mask: Operand = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: Number = None, enable_gqa: bool = False,
+) -> Array:  # fmt: skip
     """torch.nn.functional.scaled_dot_product_attention, with its signature and meaning.
 
     Not there yet, and refused: gradients, dropout and nested tensors."""
@@ -102,7 +107,7 @@ def _four_dims(query, key, value, mask):
 
 
 @contextmanager
-def patch_sdpa(fallback=False):
+def patch_sdpa(fallback: bool = False) -> Iterator[None]:
     """Inside, torch.nn.functional.scaled_dot_product_attention is attune.sdpa, in all threads.
 
     fallback: calls that Attune cannot serve (gradients, dropout, nested tensors, other devices and dtypes) go to
