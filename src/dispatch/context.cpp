@@ -50,7 +50,7 @@ std::shared_ptr<const Plan> Context::plan_for(const PlanKey& key) {
   const PlanKey meaning = meaning_of(problem, key.alignment);
   auto plan = plans_.find(meaning);
   if (plan == nullptr) plan = plans_.keep(meaning, new_plan(problem, key.alignment));
-  return plans_.keep(key, std::move(plan));
+  return plans_.keep(key, plan);
 }
 
 std::shared_ptr<const Plan> Context::plan_for_call(const PlanKey& key, void* stream) {

@@ -22,16 +22,16 @@ std::shared_ptr<const Plan> PlanCache::find(const PlanKey& key) const {
   return found->second.plan;
 }
 
-std::shared_ptr<const Plan> PlanCache::keep(const PlanKey& key, std::shared_ptr<const Plan> plan) {
+std::shared_ptr<const Plan> PlanCache::keep(const PlanKey& key, const std::shared_ptr<const Plan>& plan) {
   const std::unique_lock lock(mutex_);
-  const auto [entry, added] = entries_.try_emplace(key, std::move(plan));
+  const auto [entry, added] = entries_.try_emplace(key, plan);
   if (added) take_seat(*entry);
   return entry->second.plan;
 }
 
-void PlanCache::pin(const PlanKey& key, std::shared_ptr<const Plan> plan) {
+void PlanCache::pin(const PlanKey& key, const std::shared_ptr<const Plan>& plan) {
   const std::unique_lock lock(mutex_);
-  const auto [entry, added] = entries_.try_emplace(key, std::move(plan));
+  const auto [entry, added] = entries_.try_emplace(key, plan);
   if (!added && entry->second.seat != no_seat) leave_seat(entry->second);
 }
 

@@ -30,10 +30,10 @@ class PlanCache {
 
   // Keeps the plan and returns it; or returns the one that another thread kept first. A kept plan makes room for
   // others when it has not been used for a while, unless it is pinned.
-  std::shared_ptr<const Plan> keep(const PlanKey& key, std::shared_ptr<const Plan> plan);
+  std::shared_ptr<const Plan> keep(const PlanKey& key, const std::shared_ptr<const Plan>& plan);
 
   // Keeps the plan whatever comes.
-  void pin(const PlanKey& key, std::shared_ptr<const Plan> plan);
+  void pin(const PlanKey& key, const std::shared_ptr<const Plan>& plan);
 
   size_t size() const;
 
