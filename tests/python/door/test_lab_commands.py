@@ -230,7 +230,7 @@ def test_cpu_times_nothing_that_differs(lab, monkeypatch):
 
 
 def test_cpu_leaves_out_what_the_limit_does_not_allow(lab):
-    result = lab("cpu", "--threads", "1", "--dtypes", "f32", *TINY, "--limit", "0")
+    result = lab("cpu", "--threads", "1", "--dtypes", "f32", *TINY, "--limit", "0.000001")
     assert result.returncode == 1
     assert result.stdout.count("not timed: no time is left of --limit") == 2
     assert result.stdout.endswith("f32 on 1 thread: nothing was timed\n")
