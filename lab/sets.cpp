@@ -189,6 +189,21 @@ ProblemSet features() {
           }};
 }
 
+ProblemSet merge() {
+  return {"merge",
+          "partial results joined: few and many parts, every type, rows that no part saw a key for",
+          {
+              "merge p2 b1 h8 q512 d64 f16",
+              "merge p2 b1 h8 q512 d64 bf16 bhsd",
+              "merge p1 b2 h3 q65 d80 f32",
+              "merge p4 b2 h4 q129 d128 bf16 parts-f32",
+              "merge p16 b1 h4 q1 d128 f16 parts-f32 nolse",
+              "merge p3 b1 h2 q63 d256 f32 parts-bf16",
+              "merge p256 b1 h2 q9 d64 bf16",
+              "merge p8 b1 h1 q33 d512 f16",
+          }};
+}
+
 ProblemSet edges() {
   ProblemSet set{"edges", "lengths at and beside tile edges, tails, one row, one key, nothing at all", {}};
   for (const int64_t length : {63, 64, 65, 127, 128, 129, 257})
@@ -258,7 +273,7 @@ double work_of(const Problem& problem) {
 const std::vector<ProblemSet>& builtin_sets() {
   static const std::vector<ProblemSet> sets = [] {
     std::vector<ProblemSet> all;
-    for (const auto& make : {features, edges, mission, reports7, reports5, llama7b, h100, small, grid, latency,
+    for (const auto& make : {features, edges, merge, mission, reports7, reports5, llama7b, h100, small, grid, latency,
                              latency_overlap, prefill, cpu})
       all.push_back(canonical(make()));
     return all;

@@ -56,22 +56,22 @@ Call call_of(const Problem& problem) {
   return call;
 }
 
-void set_pointers(Call& call, const attune_forward_args& args) {
-  call.q = args.q;
-  call.k = args.k;
-  call.v = args.v;
-  call.o = args.o;
+void set_pointers(Call& call, const Operands& operands) {
+  call.q = operands.in(Operand::q);
+  call.k = operands.in(Operand::k);
+  call.v = operands.in(Operand::v);
+  call.o = operands.out(Operand::o);
   const auto has = [&](attune_features feature) { return (call.features & feature) != 0; };
-  if (has(ATTUNE_LSE)) call.lse = args.lse;
-  if (has(ATTUNE_SINK)) call.sink = args.sink;
-  if (has(ATTUNE_BIAS)) call.bias = args.bias;
-  if (has(ATTUNE_MASK)) call.mask = args.mask;
+  if (has(ATTUNE_LSE)) call.lse = operands.out<float>(Operand::lse);
+  if (has(ATTUNE_SINK)) call.sink = operands.in<float>(Operand::sink);
+  if (has(ATTUNE_BIAS)) call.bias = operands.in(Operand::bias);
+  if (has(ATTUNE_MASK)) call.mask = operands.in<uint8_t>(Operand::mask);
   if (has(ATTUNE_PACKED)) {
-    call.cu_seqlens_q = args.cu_seqlens_q;
-    call.cu_seqlens_k = args.cu_seqlens_k;
+    call.cu_seqlens_q = operands.in<int32_t>(Operand::cu_seqlens_q);
+    call.cu_seqlens_k = operands.in<int32_t>(Operand::cu_seqlens_k);
   }
-  if (has(ATTUNE_USED_Q)) call.used_q = args.used_q;
-  if (has(ATTUNE_USED_K)) call.used_k = args.used_k;
+  if (has(ATTUNE_USED_Q)) call.used_q = operands.in<int32_t>(Operand::used_q);
+  if (has(ATTUNE_USED_K)) call.used_k = operands.in<int32_t>(Operand::used_k);
 }
 
 int compiled_dim(const Problem& problem) {

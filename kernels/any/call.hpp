@@ -1,7 +1,7 @@
 // The host's side of call.cuh: from a problem and its pointers to the struct that plain kernels take.
 #pragma once
 
-#include "core/problem.hpp"
+#include "core/operands.hpp"
 #include "jit/unit.hpp"
 #include "kernels/any/call.cuh"
 
@@ -11,7 +11,7 @@ namespace attune::any {
 device::any::Call call_of(const Problem& problem);
 
 // The pointers of the features that are on.
-void set_pointers(device::any::Call& call, const attune_forward_args& args);
+void set_pointers(device::any::Call& call, const Operands& operands);
 
 device::Dtype device_dtype(Dtype dtype);
 

@@ -94,10 +94,9 @@ class Forward final : public gpu::GpuKernel {
     params.call = call_of(problem);
     const int64_t rows = int64_t{config.warps} * config.rows_per_warp;
     params.blocks = (params.call.seq_q + rows - 1) / rows * params.call.heads * params.call.batch;
-    return {{gpu::make_step(unit, grid_for(params.blocks), params,
-                            [](Params& out, const attune_forward_args& args, const gpu::Driver&) {
-                              set_pointers(out.call, args);
-                            })},
+    return {{gpu::make_step(
+                unit, grid_for(params.blocks), params,
+                [](Params& out, const Operands& operands, const gpu::Driver&) { set_pointers(out.call, operands); })},
             0};
   }
 };

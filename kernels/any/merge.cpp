@@ -1,12 +1,12 @@
 // The host's side of kernel "any/merge".
-#include "kernels/any/merge.hpp"
+#include "kernels/any/merge.cuh"
 
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "gpu/launch.hpp"
+#include "dispatch/context.hpp"
+#include "gpu/kernel.hpp"
 #include "kernels/any/call.hpp"
-#include "kernels/any/merge.cuh"
 
 namespace attune::any {
 namespace {
@@ -16,67 +16,72 @@ using device::any_merge::Params;
 
 static_assert(device::any_merge::max_parts == ATTUNE_MERGE_MAX_PARTS);
 
-device::any_merge::Strides strides_of(const attune_strides& s) { return {s.batch, s.row, s.head}; }
-
-}  // namespace
-
-jit::DeviceUnit merge_unit() {
+// It serves every problem.
+jit::DeviceUnit the_unit() {
   jit::DeviceUnit unit;
   unit.name = "any/merge";
   unit.file = "kernels/any/merge.cuh";
   unit.scope = "attune::device::any_merge";
   unit.config = jit::Initializer().add("warps", Config{}.warps).text();
   unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, lse_strides), ATTUNE_OFFSET_FACT(Params, dtype)};
-  unit.params_bytes = sizeof(Params);
   unit.threads = Config{}.warps * 32;
   unit.smem_bytes = sizeof(device::any_merge::SharedStorage);
   return unit;
 }
 
-Params merge_params(const attune_merge_desc& desc, const attune_merge_args& args) {
+device::any_merge::Strides strides_of(const attune_strides& s) { return {s.batch, s.row, s.head}; }
+
+Params constants_of(const Problem& problem) {
   Params params{};
-  std::copy_n(args.part_o, desc.parts, params.part_o);
-  std::copy_n(args.part_lse, desc.parts, params.part_lse);
-  params.o = args.o;
-  params.lse = args.lse;
-  params.part_o_strides = strides_of(desc.part_o);
-  params.part_lse_strides = strides_of(desc.part_lse);
-  params.o_strides = strides_of(desc.o);
-  params.lse_strides = strides_of(desc.lse);
-  params.batch = desc.batch;
-  params.heads = desc.heads;
-  params.rows = desc.rows;
-  params.parts = static_cast<int32_t>(desc.parts);
-  params.dim = static_cast<int32_t>(desc.dim);
-  params.part_dtype = static_cast<device::Dtype>(desc.part_dtype);
-  params.dtype = static_cast<device::Dtype>(desc.dtype);
+  params.part_o_strides = strides_of(problem.part_o);
+  params.part_lse_strides = strides_of(problem.part_lse);
+  params.o_strides = strides_of(problem.o);
+  params.lse_strides = strides_of(problem.lse);
+  params.batch = problem.batch;
+  params.heads = problem.heads_q;
+  params.rows = problem.seq_q;
+  params.parts = problem.parts;
+  params.dim = static_cast<int32_t>(problem.dim_v);
+  params.part_dtype = device_dtype(problem.part_dtype);
+  params.dtype = device_dtype(problem.dtype);
   return params;
 }
 
-Merger::Merger(gpu::Runtime& runtime)
-    : runtime_(runtime), unit_(merge_unit()), loaded_(static_cast<size_t>(runtime.device_count())) {}
+class Merge final : public gpu::GpuKernel {
+ public:
+  std::string_view name() const override { return "any/merge"; }
+  const Operation& operation() const override { return merge_operation; }
 
-void Merger::prepare(int device_index) {
-  runtime_.device(device_index);
-  if (loaded_[device_index] == nullptr) loaded_[device_index] = &runtime_.load(unit_, device_index);
-}
-
-void Merger::run(const attune_merge_desc& desc, const attune_merge_args& args, void* stream) {
-  gpu::Device& device = runtime_.device(desc.device_index);
-  if (loaded_[desc.device_index] == nullptr) {
-    if (runtime_.is_capturing(desc.device_index, stream))
-      fail(ATTUNE_NOT_PREPARED,
-           "attune_merge inside a graph capture: call it, or attune_prepare, once before on this device");
-    prepare(desc.device_index);
+  std::string refusal_on(const Problem&, const gpu::DeviceProperties& device) const override {
+    if (device.capability() < 80) return fmt::format("{} is older than sm_80", device.arch());
+    return {};
   }
-  const int64_t rows = desc.batch * desc.heads * desc.rows;
-  if (rows == 0) return;
 
-  Params params = merge_params(desc, args);
-  const gpu::CurrentContext current(device.driver(), device.context());
-  const gpu::Launch launch(loaded_[desc.device_index].load()->function,
-                           grid_for((rows + Config{}.warps - 1) / Config{}.warps), unit_, false);
-  launch(device.driver(), &params, static_cast<gpu::CUstream>(stream));
-}
+  // Memory limits it.
+  std::vector<Configuration> configurations_on(const Problem& problem, const gpu::DeviceProperties&) const override {
+    constexpr double bytes_per_second = 2e12;
+    return {{the_unit().config, 3e-6 + compulsory_bytes(problem) / bytes_per_second}};
+  }
 
+  gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties&, std::string_view) const override {
+    const int64_t rows = problem.batch * problem.heads_q * problem.seq_q;
+    const bool with_lse = problem.has(ATTUNE_LSE);
+    return {{gpu::make_step(the_unit(), grid_for((rows + Config{}.warps - 1) / Config{}.warps), constants_of(problem),
+                            [with_lse](Params& out, const Operands& operands, const gpu::Driver&) {
+                              std::copy_n(operands.parts(Operand::part_o), out.parts, out.part_o);
+                              std::copy_n(operands.parts<float>(Operand::part_lse), out.parts, out.part_lse);
+                              out.o = operands.out(Operand::o);
+                              out.lse = with_lse ? operands.out<float>(Operand::lse) : nullptr;
+                            })},
+            0};
+  }
+
+  void make_ready(int device_index, Context& context) const override { context.gpu().load(the_unit(), device_index); }
+  bool is_ready(int device_index, const Context& context) const override {
+    return context.gpu().is_loaded(the_unit(), device_index);
+  }
+};
+const Registration<Merge> registration;
+
+}  // namespace
 }  // namespace attune::any

@@ -50,10 +50,9 @@ class Reference final : public gpu::GpuKernel {
     Params params{};
     params.call = call_of(problem);
     params.blocks = (params.call.seq_q + config.warps - 1) / config.warps * params.call.heads * params.call.batch;
-    return {{gpu::make_step(unit, grid_for(params.blocks), params,
-                            [](Params& out, const attune_forward_args& args, const gpu::Driver&) {
-                              set_pointers(out.call, args);
-                            })},
+    return {{gpu::make_step(
+                unit, grid_for(params.blocks), params,
+                [](Params& out, const Operands& operands, const gpu::Driver&) { set_pointers(out.call, operands); })},
             0};
   }
 };
@@ -73,10 +72,10 @@ DeviceReference::DeviceReference(const Problem& problem, gpu::Runtime& runtime)
               recipe_.steps[0].unit, false),
       rows_(problem.packed() ? problem.total_q : problem.batch * problem.seq_q) {}
 
-void DeviceReference::run(const attune_forward_args& args, double* o, double* lse, void* stream) const {
+void DeviceReference::run(const Operands& operands, double* o, double* lse, void* stream) const {
   const gpu::CurrentContext current(device_.driver(), device_.context());
   alignas(64) Params params;
-  recipe_.steps[0].bind(device_.driver(), args, &params);
+  recipe_.steps[0].bind(device_.driver(), operands, &params);
   params.o = o;
   params.lse = lse;
   launch_(device_.driver(), &params, static_cast<gpu::CUstream>(stream));

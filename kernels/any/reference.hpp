@@ -16,8 +16,8 @@ class DeviceReference {
   int64_t rows() const { return rows_; }
 
   // Device pointers: `o` receives (heads_q, rows, dim_v), `lse` (heads_q, rows); rows that belong to no sequence are
-  // not written. args.o and args.lse are not touched. Does not synchronise.
-  void run(const attune_forward_args& args, double* o, double* lse, void* stream) const;
+  // not written. o and lse of the operands are not touched. Does not synchronise.
+  void run(const Operands& operands, double* o, double* lse, void* stream) const;
 
  private:
   gpu::Device& device_;

@@ -224,8 +224,8 @@ class Forward final : public gpu::GpuKernel {
     params.whole_sections = static_cast<int32_t>(whole);
 
     const Maps maps = maps_of(problem, device::sm90_fwd::rows_per_warpgroup, config.block_n);
-    const auto fill = [maps](Params& out, const attune_forward_args& args, const gpu::Driver& driver) {
-      set_pointers(out, maps, args, driver);
+    const auto fill = [maps](Params& out, const Operands& operands, const gpu::Driver& driver) {
+      set_pointers(out, maps, operands, driver);
     };
     return {{gpu::make_step(unit, {static_cast<uint32_t>(schedule.grid), 1, 1}, params, fill)}, 0};
   }

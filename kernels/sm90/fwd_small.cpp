@@ -224,8 +224,8 @@ class ForwardSmall final : public gpu::GpuKernel {
     params.all_packs = divisor_of(static_cast<uint32_t>(layout.packs));
     Maps maps = maps_of(problem, tile_rows(config), config.block_n);
     maps.q = packed_q(problem, layout.pack, tile_rows(config));
-    const auto fill = [maps](Params& out, const attune_forward_args& args, const gpu::Driver& driver) {
-      set_pointers(out, maps, args, driver);
+    const auto fill = [maps](Params& out, const Operands& operands, const gpu::Driver& driver) {
+      set_pointers(out, maps, operands, driver);
     };
     const auto tiles_m = static_cast<uint32_t>(layout.tiles_m), packs = static_cast<uint32_t>(layout.packs);
     const auto cluster = static_cast<uint32_t>(config.cluster), batch = static_cast<uint32_t>(problem.batch);

@@ -3,12 +3,13 @@
 
 #include <string>
 
+#include "core/operands.hpp"
 #include "gpu/device.hpp"
 #include "gpu/tensor_map.hpp"
 
 namespace attune::sm90 {
 
-// Why none of them takes the problem, head dims apart, or "".
+// Returns why no Hopper kernel accepts the problem, or "". Head dims are checked by each kernel.
 std::string common_refusal(const Problem& problem, const gpu::DeviceProperties& device);
 
 // Keys that any row sees. Top-left, those past the last row are hidden from all: leaving them out of the tensor maps
@@ -42,12 +43,12 @@ void set_constants(Params& params, const Problem& problem) {
 }
 
 template <typename Params>
-void set_pointers(Params& params, const Maps& maps, const attune_forward_args& args, const gpu::Driver& driver) {
-  params.q = tensor_map(driver, maps.q, args.q);
-  params.k = tensor_map(driver, maps.k, args.k);
-  params.v = tensor_map(driver, maps.v, args.v);
-  params.o = args.o;
-  params.lse = args.lse;
+void set_pointers(Params& params, const Maps& maps, const Operands& operands, const gpu::Driver& driver) {
+  params.q = tensor_map(driver, maps.q, operands.in(Operand::q));
+  params.k = tensor_map(driver, maps.k, operands.in(Operand::k));
+  params.v = tensor_map(driver, maps.v, operands.in(Operand::v));
+  params.o = operands.out(Operand::o);
+  params.lse = operands.out<float>(Operand::lse);
 }
 
 }  // namespace attune::sm90

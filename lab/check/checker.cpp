@@ -8,17 +8,18 @@
 namespace attune::lab {
 namespace {
 
-uint64_t digest(const Tensors& t) {
+uint64_t digest_of_inputs(const Tensors& t) {
   uint64_t hash = 0;
-  for (const Buffer* buffer :
-       {&t.q, &t.k, &t.v, &t.sink, &t.bias, &t.mask, &t.cu_seqlens_q, &t.cu_seqlens_k, &t.used_q, &t.used_k})
-    hash = XXH3_64bits_withSeed(buffer->whole().data(), buffer->whole().size(), hash);
+  for_each_buffer(t, [&](const OperandRow& row, size_t, const Buffer& buffer) {
+    if (!row.written) hash = XXH3_64bits_withSeed(buffer.whole().data(), buffer.whole().size(), hash);
+  });
   return hash;
 }
 
 void poison_outputs(Tensors& t) {
-  t.o.poison();
-  if (t.lse.allocated()) t.lse.poison();
+  for_each_buffer(t, [](const OperandRow& row, size_t, Buffer& buffer) {
+    if (row.written) buffer.poison();
+  });
 }
 
 // A case that ended in an exception has failed, whatever the numbers would have been.
@@ -87,12 +88,12 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const Contestant> c
       ideal = ideal_rows(*tensors, choose_ideal_rows(*tensors, rows, policy_, c.seed), threads_);
     }
     poison_outputs(*tensors);
-    const uint64_t before = digest(*tensors);
+    const uint64_t before = digest_of_inputs(*tensors);
     try {
-      executor->forward(choice.kernel, *tensors);
+      executor->run(choice.kernel, *tensors);
       outcome.judgement = judge(*tensors, rows, reference, ideal, accuracy_.of(problem));
       std::string stray = stray_writes(*tensors);
-      if (stray.empty() && digest(*tensors) != before) stray = "an input was written";
+      if (stray.empty() && digest_of_inputs(*tensors) != before) stray = "an input was written";
       if (!stray.empty() && outcome.judgement.ok) {
         outcome.judgement.ok = false;
         outcome.judgement.failure = std::move(stray);

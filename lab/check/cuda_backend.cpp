@@ -1,6 +1,6 @@
 #include "lab/check/cuda_backend.hpp"
 
-#include <algorithm>
+#include <array>
 #include <map>
 
 #include "core/error.hpp"
@@ -24,62 +24,43 @@ Problem on_device(Problem problem, int device_index) {
 // A copy of a call's buffers, red zones and poison included.
 class DeviceCall {
  public:
-  DeviceCall(const Driver& driver, const Tensors& host, uint64_t workspace_bytes) : args_(host.input_args()) {
-    const auto place = [&](Buffer Tensors::* buffer, auto& pointer) {
-      const Buffer& from = host.*buffer;
-      if (!from.allocated()) return;
-      memory_[buffer_index(buffer)] = DeviceMemory(driver, from.whole());
-      pointer = memory_[buffer_index(buffer)].template as<std::remove_pointer_t<std::decay_t<decltype(pointer)>>>(
-          from.offset_bytes());
-    };
-    place(&Tensors::q, args_.q);
-    place(&Tensors::k, args_.k);
-    place(&Tensors::v, args_.v);
-    place(&Tensors::o, args_.o);
-    place(&Tensors::lse, args_.lse);
-    place(&Tensors::sink, args_.sink);
-    place(&Tensors::bias, args_.bias);
-    place(&Tensors::mask, args_.mask);
-    place(&Tensors::cu_seqlens_q, args_.cu_seqlens_q);
-    place(&Tensors::cu_seqlens_k, args_.cu_seqlens_k);
-    place(&Tensors::used_q, args_.used_q);
-    place(&Tensors::used_k, args_.used_k);
+  DeviceCall(const Driver& driver, const Tensors& host, uint64_t workspace_bytes) {
+    for_each_buffer(host, [&](const OperandRow& row, size_t, const Buffer& buffer) {
+      std::vector<DeviceMemory>& memory = memory_[static_cast<size_t>(row.operand)];
+      memory.emplace_back(driver, buffer.whole());
+      void* const address = memory.back().as<void>(buffer.offset_bytes());
+      if (!row.per_part) {
+        operands_.set(row.operand, address);
+        return;
+      }
+      std::vector<const void*>& parts = parts_[static_cast<size_t>(row.operand)];
+      parts.push_back(address);
+      operands_.set(row.operand, parts.data());
+    });
     // Poisoned like everything else: a workspace holds nothing a kernel may rely on.
     workspace_ = DeviceMemory(driver, workspace_bytes);
     if (workspace_bytes > 0) {
       driver.check(driver.cuMemsetD8_v2(workspace_.address(), 0xff, workspace_bytes), "cuMemsetD8");
       driver.check(driver.cuStreamSynchronize(nullptr), "cuStreamSynchronize");  // it does not wait by itself
     }
-    args_.workspace = workspace_.as<void>();
-    args_.workspace_bytes = workspace_bytes;
+    operands_.workspace = workspace_.as<void>();
+    operands_.workspace_bytes = workspace_bytes;
   }
+  DeviceCall(const DeviceCall&) = delete;  // operands with parts point into it
+  DeviceCall& operator=(const DeviceCall&) = delete;
 
-  const attune_forward_args& args() const { return args_; }
+  const Operands& operands() const { return operands_; }
 
   void download_outputs(Tensors& to) const {
-    memory_[buffer_index(&Tensors::o)].download(to.o.whole());
-    if (to.lse.allocated()) memory_[buffer_index(&Tensors::lse)].download(to.lse.whole());
+    for_each_buffer(to, [&](const OperandRow& row, size_t part, Buffer& buffer) {
+      if (row.written) memory_[static_cast<size_t>(row.operand)][part].download(buffer.whole());
+    });
   }
 
  private:
-  static size_t buffer_index(Buffer Tensors::* buffer) {
-    static constexpr Buffer Tensors::* all[] = {&Tensors::q,
-                                                &Tensors::k,
-                                                &Tensors::v,
-                                                &Tensors::o,
-                                                &Tensors::lse,
-                                                &Tensors::sink,
-                                                &Tensors::bias,
-                                                &Tensors::mask,
-                                                &Tensors::cu_seqlens_q,
-                                                &Tensors::cu_seqlens_k,
-                                                &Tensors::used_q,
-                                                &Tensors::used_k};
-    return static_cast<size_t>(std::ranges::find(all, buffer) - std::begin(all));
-  }
-
-  attune_forward_args args_;
-  DeviceMemory memory_[12];
+  Operands operands_;
+  std::array<std::vector<DeviceMemory>, operand_count> memory_;
+  std::array<std::vector<const void*>, operand_count> parts_;
   DeviceMemory workspace_;
 };
 
@@ -108,70 +89,33 @@ class CudaExecutor final : public Executor {
   // On a stream, and as a graph that is replayed: three runs of it over the same memory.
   std::vector<std::string> settings() const override { return {"stream", "graph"}; }
 
-  void forward(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
+  void run(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
     const gpu::CurrentContext current(driver_, primary_);
-    const attune_forward_desc desc = desc_from(on_device(tensors.problem, device_index_));
+    const Problem problem = on_device(tensors.problem, device_index_);
     Context& with = context(kernel);
     const bool own = !config_.empty();  // the configuration that was asked for
     const std::shared_ptr<const Plan> plan =
-        own ? gpu::find_gpu_kernel(kernel).plan_with(problem_from(desc), with, config_) : with.plan_for(desc);
+        own ? gpu::find_gpu_kernel(kernel).plan_with(problem, with, config_) : with.plan_for(problem);
     const DeviceCall call(driver_, tensors, plan->workspace_bytes());
     if (own && !plan->problem.empty())
-      plan->run(call.args(), stream_);
+      plan->run(call.operands(), stream_);
     else if (setting == "graph")
-      replay(with, desc, call.args());
+      replay(with, problem, call.operands());
     else
-      with.forward(desc, call.args(), stream_);
+      with.run(problem, call.operands(), stream_);
     driver_.check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
     call.download_outputs(tensors);
   }
 
-  void merge(const attune_merge_desc& host_desc, const attune_merge_args& args) override {
-    const gpu::CurrentContext current(driver_, primary_);
-    attune_merge_desc desc = host_desc;
-    desc.device_kind = ATTUNE_CUDA;
-    desc.device_index = device_index_;
-    // By host address: an output may be one of the parts.
-    std::map<const void*, std::pair<DeviceMemory, size_t>> copies;
-    const auto copy = [&](const void* host, const attune_strides& strides, int64_t dim, int64_t element_bytes) {
-      const int64_t elements =
-          (desc.batch - 1) * strides.batch + (desc.rows - 1) * strides.row + (desc.heads - 1) * strides.head + dim;
-      const auto bytes = static_cast<size_t>(std::max<int64_t>(elements, 0) * element_bytes);
-      if (!copies.contains(host))
-        copies[host] = {DeviceMemory(driver_, {static_cast<const std::byte*>(host), bytes}), bytes};
-      return copies[host].first.as<void>();
-    };
-    const int64_t part_bytes = bytes_of(static_cast<Dtype>(desc.part_dtype));
-    std::vector<const void*> part_o;
-    std::vector<const float*> part_lse;
-    for (int64_t i = 0; i < desc.parts; ++i) {
-      part_o.push_back(copy(args.part_o[i], desc.part_o, desc.dim, part_bytes));
-      part_lse.push_back(static_cast<float*>(copy(args.part_lse[i], desc.part_lse, 1, 4)));
-    }
-    attune_merge_args on_gpu = args;
-    on_gpu.part_o = part_o.data();
-    on_gpu.part_lse = part_lse.data();
-    on_gpu.o = copy(args.o, desc.o, desc.dim, bytes_of(static_cast<Dtype>(desc.dtype)));
-    if (args.lse != nullptr) on_gpu.lse = static_cast<float*>(copy(args.lse, desc.lse, 1, 4));
-    context("").merge(desc, on_gpu, stream_);
-    driver_.check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize");
-    const auto bring_back = [&](void* host) {
-      const auto& [memory, bytes] = copies[host];
-      memory.download({static_cast<std::byte*>(host), bytes});
-    };
-    bring_back(args.o);
-    if (args.lse != nullptr) bring_back(args.lse);
-  }
-
  private:
-  void replay(Context& with, const attune_forward_desc& desc, const attune_forward_args& args) {
-    with.prepare(desc);
+  void replay(Context& with, const Problem& problem, const Operands& operands) {
+    with.prepare(problem);
     gpu::CUgraph graph = nullptr;
     gpu::CUgraphExec executable = nullptr;
     driver_.check(driver_.cuStreamBeginCapture_v2(stream_, gpu::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
                   "cuStreamBeginCapture");
     try {
-      with.forward(desc, args, stream_);
+      with.run(problem, operands, stream_);
     } catch (...) {
       driver_.cuStreamEndCapture(stream_, &graph);
       throw;
@@ -207,9 +151,14 @@ class CudaExecutor final : public Executor {
 
 class CudaReference final : public ReferenceSource {
  public:
-  explicit CudaReference(int device_index) : device_index_(device_index) { runtime_.device(device_index); }
+  explicit CudaReference(int device_index)
+      : device_index_(device_index), threads_(attune_options{}), on_cpu_(make_cpu_reference(threads_)) {
+    runtime_.device(device_index);
+  }
 
+  // The reference kernel knows attention; rows of other operations are quickly made by the CPU.
   ReferenceRows rows(const Tensors& tensors, std::span<const RowId> wanted) override {
+    if (tensors.problem.operation != &forward_operation) return on_cpu_->rows(tensors, wanted);
     gpu::Device& device = runtime_.device(device_index_);
     const Driver& driver = device.driver();
     const gpu::CurrentContext current(driver, device.context());
@@ -223,7 +172,7 @@ class CudaReference final : public ReferenceSource {
     const auto lines = static_cast<size_t>(problem.heads_q * reference.rows());
     std::vector<double> all_o(lines * static_cast<size_t>(problem.dim_v)), all_lse(lines);
     const DeviceMemory o(driver, all_o.size() * sizeof(double)), lse(driver, lines * sizeof(double));
-    reference.run(call.args(), o.as<double>(), lse.as<double>(), nullptr);
+    reference.run(call.operands(), o.as<double>(), lse.as<double>(), nullptr);
     o.download(std::as_writable_bytes(std::span(all_o)));
     lse.download(std::as_writable_bytes(std::span(all_lse)));
 
@@ -241,6 +190,8 @@ class CudaReference final : public ReferenceSource {
  private:
   const int device_index_;
   gpu::Runtime runtime_;
+  cpu::Threads threads_;
+  const std::unique_ptr<ReferenceSource> on_cpu_;
 };
 
 }  // namespace

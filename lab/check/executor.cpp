@@ -20,21 +20,16 @@ class CpuExecutor final : public Executor {
 
   std::vector<std::string> settings() const override { return {"threads=all", "threads=1", "threads=3"}; }
 
-  void forward(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
+  void run(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
     Context& with = context(kernel, setting);
-    const attune_forward_desc desc = desc_from(tensors.problem);
     // Poisoned like everything else: a workspace holds nothing a kernel may rely on.
-    const uint64_t bytes = with.plan_for(desc)->workspace_bytes();
+    const uint64_t bytes = with.plan_for(tensors.problem)->workspace_bytes();
     std::vector<std::byte, AlignedAllocator<std::byte>> workspace(bytes + workspace_alignment, std::byte{0xff});
     const auto address = reinterpret_cast<uintptr_t>(workspace.data());
-    attune_forward_args args = tensors.args();
-    args.workspace = workspace.data() + (workspace_alignment - address % workspace_alignment) % workspace_alignment;
-    args.workspace_bytes = bytes;
-    with.forward(desc, args, nullptr);
-  }
-
-  void merge(const attune_merge_desc& desc, const attune_merge_args& args) override {
-    context("", settings().front()).merge(desc, args, nullptr);
+    Operands operands = tensors.operands();
+    operands.workspace = workspace.data() + (workspace_alignment - address % workspace_alignment) % workspace_alignment;
+    operands.workspace_bytes = bytes;
+    with.run(tensors.problem, operands, nullptr);
   }
 
  private:
@@ -58,20 +53,20 @@ class CpuExecutor final : public Executor {
 
 }  // namespace
 
-std::vector<std::string> Executor::kernels() const {
+std::vector<std::string> Executor::kernels(const Operation& operation) const {
   const Context context{attune_options{}};
   std::vector<std::string> names;
   for (const bool selectable : {true, false})
     for (const Kernel* kernel : attune::kernels())
-      if (kernel->device_kind() == device_kind() && kernel->selectable() == selectable &&
-          absence_of(*kernel, context).empty())
+      if (kernel->device_kind() == device_kind() && &kernel->operation() == &operation &&
+          kernel->selectable() == selectable && absence_of(*kernel, context).empty())
         names.emplace_back(kernel->name());
   return names;
 }
 
 std::string absence_of(const Kernel& kernel, const Context& context) {
-  // Every kernel takes this one, unless the machine lacks something.
-  Problem problem = parse_problem("fwd b1 h1/1 q64 k64 d64 f16");
+  // Every kernel takes the example of its operation, unless the machine lacks something.
+  Problem problem = parse_problem(kernel.operation().example);
   problem.device_kind = kernel.device_kind();
   return kernel.refusal(problem, context);
 }

@@ -1,5 +1,5 @@
-// Runs one kernel, by name, on host tensors and leaves o and lse in them. The checks know nothing else of a backend: a
-// device backend copies the whole buffers (red zones included) over, runs, and copies o and lse back.
+// Runs one kernel, by name, on host tensors and leaves the outputs in them. The checks know nothing else of a backend:
+// a device backend copies the whole buffers (red zones included) over, runs, and copies the outputs back.
 #pragma once
 
 #include <memory>
@@ -31,13 +31,13 @@ class Executor {
   // Ways of running that must not change a bit of the result: numbers of threads, of splits. The first is the default.
   virtual std::vector<std::string> settings() const = 0;
 
-  virtual void forward(std::string_view kernel, Tensors& tensors, std::string_view setting) = 0;
-  virtual void merge(const attune_merge_desc& desc, const attune_merge_args& args) = 0;
+  virtual void run(std::string_view kernel, Tensors& tensors, std::string_view setting) = 0;
 
-  void forward(std::string_view kernel, Tensors& tensors) { forward(kernel, tensors, settings().front()); }
+  void run(std::string_view kernel, Tensors& tensors) { run(kernel, tensors, settings().front()); }
 
-  // Names of every kernel that runs here, the library's own choices first, then those reached only by force.
-  std::vector<std::string> kernels() const;
+  // Names of every kernel of the operation that runs here, the library's own choices first, then those reached only by
+  // force.
+  std::vector<std::string> kernels(const Operation& operation) const;
 };
 
 // What this machine lacks to run the kernel, or "".

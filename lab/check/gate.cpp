@@ -71,7 +71,7 @@ class Judge {
     const int64_t base = offset(i, p_.o);
     const bool empty = reference_.lse[i] == -infinity;
     for (size_t c = 0; c < o.size(); ++c) {
-      const double value = load_element(t_.o.data(), p_.dtype, base + static_cast<int64_t>(c));
+      const double value = load_element(t_[Operand::o].data(), p_.dtype, base + static_cast<int64_t>(c));
       const double error = distance(value, o[c]);
       note_worst(i, error / unit);
       if (empty && value != 0) break_rule(i, "o is {} at channel {} of a row that sees no key; it must be 0", value, c);
@@ -84,7 +84,7 @@ class Judge {
   }
 
   void look_at_lse(size_t i) {
-    const double value = t_.lse.as<float>()[offset(i, p_.lse)];
+    const double value = t_[Operand::lse].as<float>()[offset(i, p_.lse)];
     const double expected = reference_.lse[i];
     const double error = distance(value, expected) / std::max(1.0, std::abs(expected));
     // An empty row has an infinite divisor.

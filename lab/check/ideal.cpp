@@ -39,8 +39,10 @@ Panel make_panel(const Tensors& t, int64_t batch, int64_t head_kv) {
   for (int64_t j = 0; j < keys; ++j) {
     const int64_t k = row_offset(p, p.k, batch, panel.sequence.first_row_k, j, head_kv);
     const int64_t v = row_offset(p, p.v, batch, panel.sequence.first_row_k, j, head_kv);
-    for (int64_t c = 0; c < p.dim_qk; ++c) panel.keys[c * keys + j] = load_element(t.k.data(), p.dtype, k + c);
-    for (int64_t c = 0; c < p.dim_v; ++c) panel.values[j * p.dim_v + c] = load_element(t.v.data(), p.dtype, v + c);
+    for (int64_t c = 0; c < p.dim_qk; ++c)
+      panel.keys[c * keys + j] = load_element(t[Operand::k].data(), p.dtype, k + c);
+    for (int64_t c = 0; c < p.dim_v; ++c)
+      panel.values[j * p.dim_v + c] = load_element(t[Operand::v].data(), p.dtype, v + c);
   }
   return panel;
 }
@@ -66,7 +68,8 @@ class RowMaker {
     const KeyRange range = visible_keys(p_, id.row, s.seq_q, s.seq_k);
     if (range.end <= range.begin) return;
     for (int64_t c = 0; c < p_.dim_qk; ++c)
-      q_[c] = load_element(t_.q.data(), p_.dtype, row_offset(p_, p_.q, id.batch, s.first_row_q, id.row, id.head) + c);
+      q_[c] = load_element(t_[Operand::q].data(), p_.dtype,
+                           row_offset(p_, p_.q, id.batch, s.first_row_q, id.row, id.head) + c);
     const int64_t count = range.end - range.begin;
     score_row(q_.data(), panel_.keys.data() + range.begin, s.seq_k, p_.dim_qk, count, scores_.data(),
               partial_squares_.data());
@@ -83,7 +86,7 @@ class RowMaker {
     factor_ = static_cast<float>(plain ? static_cast<double>(p_.scale) * log2_e : log2_e);
     for (int64_t j = range.begin; j < range.end; ++j) {
       float& score = scores_[j - range.begin];
-      if (p_.has(ATTUNE_MASK) && t_.mask.as<uint8_t>()[score_offset(p_.mask, id, j)] == 0) {
+      if (p_.has(ATTUNE_MASK) && t_[Operand::mask].as<uint8_t>()[score_offset(p_.mask, id, j)] == 0) {
         score = std::numeric_limits<float>::quiet_NaN();  // told apart from any score by finish()
         continue;
       }
@@ -91,7 +94,8 @@ class RowMaker {
       if (plain) continue;
       score *= p_.scale;
       if (p_.softcap != 0) score = p_.softcap * std::tanh(score / p_.softcap);
-      if (p_.has(ATTUNE_BIAS)) score += load_element(t_.bias.data(), p_.bias_dtype, score_offset(p_.bias, id, j));
+      if (p_.has(ATTUNE_BIAS))
+        score += load_element(t_[Operand::bias].data(), p_.bias_dtype, score_offset(p_.bias, id, j));
     }
   }
 
@@ -131,7 +135,8 @@ class RowMaker {
     }
     if (p_.dtype == Dtype::f32) std::ranges::copy(sum_f32_, sum_.begin());
     if (p_.has(ATTUNE_SINK)) {
-      const double sink = static_cast<double>(t_.sink.as<float>()[id.head]) * log2_e - static_cast<double>(top);
+      const double sink =
+          static_cast<double>(t_[Operand::sink].as<float>()[id.head]) * log2_e - static_cast<double>(top);
       denominator += std::exp2(std::min(sink, most_log2));
       // A float32 kernel rounds the sink's weight, the rescaled sum and their sum.
       if (p_.dtype == Dtype::f32) denominator_variance += 3 * float32_variance * square(denominator);
@@ -197,7 +202,7 @@ std::vector<Group> groups_of(std::span<const RowId> rows, int64_t heads_per_kv) 
 
 }  // namespace
 
-Ideal ideal_rows(const Tensors& tensors, std::span<const RowId> rows, cpu::Threads& threads) {
+Ideal ideal_attention(const Tensors& tensors, std::span<const RowId> rows, cpu::Threads& threads) {
   const Problem& p = tensors.problem;
   Ideal ideal;
   ideal.dim = p.dim_v;

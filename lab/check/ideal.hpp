@@ -30,6 +30,9 @@ struct Ideal {
   std::vector<Row> rows;
 };
 
+// By the rule of the problem's operation (method.hpp).
 Ideal ideal_rows(const Tensors& tensors, std::span<const RowId> rows, cpu::Threads& threads);
+
+Ideal ideal_attention(const Tensors& tensors, std::span<const RowId> rows, cpu::Threads& threads);
 
 }  // namespace attune::lab

@@ -7,6 +7,7 @@
 
 #include "core/convert.hpp"
 #include "core/error.hpp"
+#include "lab/check/method.hpp"
 #include "lab/stats/random.hpp"
 
 namespace attune::lab {
@@ -142,15 +143,15 @@ void fill_lengths(Tensors& t, uint64_t seed) {
       const auto lengths = random_lengths(random, p.batch, longest, total);
       for (int64_t b = 0; b < p.batch; ++b) cu[b + 1] = cu[b] + static_cast<int32_t>(lengths[b]);
     };
-    put(t.cu_seqlens_q, p.seq_q, p.total_q);
-    put(t.cu_seqlens_k, p.seq_k, p.total_k);
+    put(t[Operand::cu_seqlens_q], p.seq_q, p.total_q);
+    put(t[Operand::cu_seqlens_k], p.seq_k, p.total_k);
   }
   const auto put_used = [&](Buffer& buffer, int64_t longest) {
     const auto lengths = random_lengths(random, p.batch, longest, longest * p.batch);
     std::ranges::copy(lengths, buffer.as<int32_t>());
   };
-  if (p.has(ATTUNE_USED_Q)) put_used(t.used_q, p.seq_q);
-  if (p.has(ATTUNE_USED_K)) put_used(t.used_k, p.seq_k);
+  if (p.has(ATTUNE_USED_Q)) put_used(t[Operand::used_q], p.seq_q);
+  if (p.has(ATTUNE_USED_K)) put_used(t[Operand::used_k], p.seq_k);
 }
 
 void fill_queries(Tensors& t, const Recipe& r, int64_t b, int64_t head) {
@@ -158,7 +159,7 @@ void fill_queries(Tensors& t, const Recipe& r, int64_t b, int64_t head) {
   const Sequence s = t.sequence(b);
   Random random(seed_of(r.seed, Part::q, b, head));
   for (int64_t row = 0; row < s.seq_q; ++row)
-    put_row(t.q.data(), p.dtype, row_offset(p, p.q, b, s.first_row_q, row, head), p.dim_qk,
+    put_row(t[Operand::q].data(), p.dtype, row_offset(p, p.q, b, s.first_row_q, row, head), p.dim_qk,
             [&](int64_t c) { return q_value(r, random, c); });
 }
 
@@ -169,9 +170,9 @@ void fill_keys_and_values(Tensors& t, const Recipe& r, int64_t b, int64_t head) 
   Random random_v(seed_of(r.seed, Part::v, b, head));
   for (int64_t row = 0; row < s.seq_k; ++row) {
     if (r.kind == InputKind::equal_logits) random_k = Random(seed_of(r.seed, Part::k, b, head));
-    put_row(t.k.data(), p.dtype, row_offset(p, p.k, b, s.first_row_k, row, head), p.dim_qk,
+    put_row(t[Operand::k].data(), p.dtype, row_offset(p, p.k, b, s.first_row_k, row, head), p.dim_qk,
             [&](int64_t c) { return k_value(r, random_k, row, c); });
-    put_row(t.v.data(), p.dtype, row_offset(p, p.v, b, s.first_row_k, row, head), p.dim_v,
+    put_row(t[Operand::v].data(), p.dtype, row_offset(p, p.v, b, s.first_row_k, row, head), p.dim_v,
             [&](int64_t c) { return v_value(r, random_v, p.dim_v, c); });
   }
 }
@@ -192,7 +193,7 @@ void fill_score_terms(Tensors& t, const Recipe& r) {
     Random random(seed_of(r.seed, Part::bias, 0, 0));
     const double size = r.kind == InputKind::equal_logits ? 0 : 1;
     for_each_score(p, p.bias, [&](int64_t offset, int64_t) {
-      store_element(t.bias.data(), p.bias_dtype, offset, static_cast<float>(size * random.normal()));
+      store_element(t[Operand::bias].data(), p.bias_dtype, offset, static_cast<float>(size * random.normal()));
     });
   }
   if (p.has(ATTUNE_MASK)) {
@@ -201,12 +202,12 @@ void fill_score_terms(Tensors& t, const Recipe& r) {
     const bool by_row = p.mask.query != 0;
     for_each_score(p, p.mask, [&](int64_t offset, int64_t query) {
       const bool visible = random.below(4) != 0 && !(by_row && query % 7 == 3);
-      t.mask.as<uint8_t>()[offset] = visible ? static_cast<uint8_t>(1 + random.below(255)) : 0;
+      t[Operand::mask].as<uint8_t>()[offset] = visible ? static_cast<uint8_t>(1 + random.below(255)) : 0;
     });
   }
   if (p.has(ATTUNE_SINK)) {
     Random random(seed_of(r.seed, Part::sink, 0, 0));
-    for (int64_t h = 0; h < p.heads_q; ++h) t.sink.as<float>()[h] = static_cast<float>(2 * random.normal());
+    for (int64_t h = 0; h < p.heads_q; ++h) t[Operand::sink].as<float>()[h] = static_cast<float>(2 * random.normal());
   }
 }
 
@@ -246,7 +247,12 @@ InputKind input_kind_from(std::string_view name) {
 uint64_t derive_seed(uint64_t seed, uint64_t part) { return XXH3_64bits_withSeed(&part, sizeof part, seed); }
 
 Tensors make_inputs(const Problem& problem, InputKind kind, uint64_t seed, Storage storage, cpu::Threads& threads) {
-  Tensors t = allocate(problem, storage);
+  Tensors tensors = allocate(problem, storage);
+  check_method_of(problem).fill(tensors, kind, seed, threads);
+  return tensors;
+}
+
+void fill_attention(Tensors& t, InputKind kind, uint64_t seed, cpu::Threads& threads) {
   fill_lengths(t, seed);
   const Problem& p = t.problem;
   const Recipe recipe{kind, seed, p.dtype, p.scale, p.dim_qk, std::max<int64_t>(p.seq_k, 1)};
@@ -254,7 +260,6 @@ Tensors make_inputs(const Problem& problem, InputKind kind, uint64_t seed, Stora
   threads.parallel_for(p.batch * p.heads_kv,
                        [&](int64_t i) { fill_keys_and_values(t, recipe, i / p.heads_kv, i % p.heads_kv); });
   fill_score_terms(t, recipe);
-  return t;
 }
 
 }  // namespace attune::lab

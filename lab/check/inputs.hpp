@@ -29,9 +29,12 @@ inline constexpr std::array all_input_kinds{
 std::string_view name_of(InputKind kind);
 InputKind input_kind_from(std::string_view name);
 
-// Tensors filled for the problem; o and lse stay poison, and so do rows past a used length. Packed problems get lengths
-// that include a full, an empty and a single-row sequence where the batch has room for them.
+// Tensors filled for the problem; outputs stay poison.
 Tensors make_inputs(const Problem& problem, InputKind kind, uint64_t seed, Storage storage, cpu::Threads& threads);
+
+// The inputs of attention. Rows past a used length stay poison. Packed problems get lengths that include a full, an
+// empty and a single-row sequence where the batch has room for them.
+void fill_attention(Tensors& tensors, InputKind kind, uint64_t seed, cpu::Threads& threads);
 
 // A seed of its own for one part of a bigger whole.
 uint64_t derive_seed(uint64_t seed, uint64_t part);

@@ -9,6 +9,7 @@
 #include "lab/check/dtype.hpp"
 #include "lab/check/gate.hpp"
 #include "lab/check/inputs.hpp"
+#include "lab/check/method.hpp"
 #include "lab/check/remap.hpp"
 #include "lab/stats/random.hpp"
 
@@ -28,19 +29,19 @@ bool sees(const Tensors& t, const RowId& id, const Sequence& s, int64_t key) {
   if (p.window_left >= 0 && -ahead > p.window_left) return false;
   if (!p.has(ATTUNE_MASK)) return true;
   const attune_score_strides& m = p.mask;
-  return t.mask.as<uint8_t>()[id.batch * m.batch + id.head * m.head + id.row * m.query + key * m.key] != 0;
+  return t[Operand::mask].as<uint8_t>()[id.batch * m.batch + id.head * m.head + id.row * m.query + key * m.key] != 0;
 }
 
 double output_at(const Tensors& t, const RowId& id, int64_t channel) {
   const Problem& p = t.problem;
   const int64_t first = t.sequence(id.batch).first_row_q;
-  return load_element(t.o.data(), p.dtype, row_offset(p, p.o, id.batch, first, id.row, id.head) + channel);
+  return load_element(t[Operand::o].data(), p.dtype, row_offset(p, p.o, id.batch, first, id.row, id.head) + channel);
 }
 
 double lse_at(const Tensors& t, const RowId& id) {
   const Problem& p = t.problem;
   const int64_t first = t.sequence(id.batch).first_row_q;
-  return t.lse.as<float>()[row_offset(p, p.lse, id.batch, first, id.row, id.head)];
+  return t[Operand::lse].as<float>()[row_offset(p, p.lse, id.batch, first, id.row, id.head)];
 }
 
 bool lse_agrees(double value, double expected, double bound) {
@@ -63,7 +64,7 @@ void set_rows(Tensors& t, Buffer& buffer, const attune_strides& strides, bool ke
 }
 
 void zero_bias(Tensors& t) {
-  if (t.bias.allocated()) std::ranges::fill(t.bias.elements(), std::byte{0});
+  if (t[Operand::bias].allocated()) std::ranges::fill(t[Operand::bias].elements(), std::byte{0});
 }
 
 OracleVerdict wrong(const RowId& id, std::string text) { return {"", std::move(text), id}; }
@@ -75,10 +76,11 @@ class Consultation {
   OracleVerdict zero_queries() {
     Tensors t = inputs();
     const Problem& p = t.problem;
-    set_rows(t, t.q, p.q, false, p.dim_qk, [](int64_t, int64_t) { return 0.0f; });
-    set_rows(t, t.v, p.v, true, p.dim_v, [&](int64_t row, int64_t c) { return row % p.dim_v == c ? 1.0f : 0.0f; });
+    set_rows(t, t[Operand::q], p.q, false, p.dim_qk, [](int64_t, int64_t) { return 0.0f; });
+    set_rows(t, t[Operand::v], p.v, true, p.dim_v,
+             [&](int64_t row, int64_t c) { return row % p.dim_v == c ? 1.0f : 0.0f; });
     zero_bias(t);
-    run_.executor.forward(run_.kernel, t);
+    run_.executor.run(run_.kernel, t);
 
     std::vector<int64_t> counts(static_cast<size_t>(p.dim_v));
     for (const RowId& id : rows_of(t)) {
@@ -88,7 +90,7 @@ class Consultation {
       for (int64_t j = 0; j < s.seq_k; ++j)
         if (sees(t, id, s, j)) ++visible, ++counts[static_cast<size_t>(j % p.dim_v)];
       double denominator = static_cast<double>(visible);
-      if (p.has(ATTUNE_SINK) && id.row < s.seq_q) denominator += std::exp(t.sink.as<float>()[id.head]);
+      if (p.has(ATTUNE_SINK) && id.row < s.seq_q) denominator += std::exp(t[Operand::sink].as<float>()[id.head]);
       const double expected_lse = denominator > 0 ? std::log(denominator) : -infinity;
       if (p.has(ATTUNE_LSE) && !lse_agrees(lse_at(t, id), expected_lse, run_.accuracy.lse_bound))
         return wrong(id,
@@ -110,8 +112,8 @@ class Consultation {
     Tensors t = inputs();
     const Problem& p = t.problem;
     if (p.has(ATTUNE_SINK) && !p.has(ATTUNE_LSE)) return {"a sink takes a share that only the LSE tells", "", {}};
-    set_rows(t, t.v, p.v, true, p.dim_v, [](int64_t, int64_t) { return 1.0f; });
-    run_.executor.forward(run_.kernel, t);
+    set_rows(t, t[Operand::v], p.v, true, p.dim_v, [](int64_t, int64_t) { return 1.0f; });
+    run_.executor.run(run_.kernel, t);
     for (const RowId& id : rows_of(t)) {
       const Sequence s = t.sequence(id.batch);
       int64_t visible = 0;
@@ -120,7 +122,7 @@ class Consultation {
       double slack = sum * (ulp_at(p.dtype, 1) + float_slack(visible));
       if (visible > 0 && p.has(ATTUNE_SINK)) {
         const double lse = lse_at(t, id);
-        const double lost = std::exp(t.sink.as<float>()[id.head] - lse);
+        const double lost = std::exp(t[Operand::sink].as<float>()[id.head] - lse);
         sum -= lost;
         slack += 2 * run_.accuracy.lse_bound * std::max(1.0, std::abs(lse)) * lost;
       }
@@ -141,8 +143,8 @@ class Consultation {
     stats::Random(derive_seed(run_.seed, 0x6b657973)).shuffle(remap.keys);
     Tensors original = inputs();
     Tensors copy = remapped(original, problem_, run_.storage, remap);
-    run_.executor.forward(run_.kernel, original);
-    run_.executor.forward(run_.kernel, copy);
+    run_.executor.run(run_.kernel, original);
+    run_.executor.run(run_.kernel, copy);
     return near(original, copy, std::sqrt(2.0));
   }
 
@@ -183,11 +185,11 @@ class Consultation {
   OracleVerdict split() {
     Tensors original = inputs();
     Tensors copy = original;
-    run_.executor.forward(run_.kernel, original);
+    run_.executor.run(run_.kernel, original);
     for (const std::string& setting : run_.executor.settings()) {
-      copy.o.poison();
-      if (copy.lse.allocated()) copy.lse.poison();
-      run_.executor.forward(run_.kernel, copy, setting);
+      copy[Operand::o].poison();
+      if (copy[Operand::lse].allocated()) copy[Operand::lse].poison();
+      run_.executor.run(run_.kernel, copy, setting);
       const std::string difference = first_difference(original, copy, identity_remap(problem_));
       if (!difference.empty()) return {"", fmt::format("{}: {}", setting, difference), {}};
     }
@@ -203,18 +205,18 @@ class Consultation {
       return {"the mask of a half is not a mask of the interface", "", {}};
 
     Tensors whole = inputs();
-    run_.executor.forward(run_.kernel, whole);
+    run_.executor.run(run_.kernel, whole);
     const int64_t cut = (p.seq_k + 1) / 2;
     Tensors first = half(whole, 0, cut), second = half(whole, cut, p.seq_k);
     for (const Tensors* part : {&first, &second}) {
       const Choice choice = run_.executor.choose(run_.kernel, part->problem);
       if (!choice.supported()) return {choice.why, "", {}};
     }
-    run_.executor.forward(run_.kernel, first);
-    run_.executor.forward(run_.kernel, second);
+    run_.executor.run(run_.kernel, first);
+    run_.executor.run(run_.kernel, second);
     Tensors joined = whole;
-    joined.o.poison();
-    joined.lse.poison();
+    joined[Operand::o].poison();
+    joined[Operand::lse].poison();
     merge(first, second, joined);
     // Beside the two errors compared there is the rounding of the parts.
     return near(whole, joined, std::sqrt(3.0));
@@ -235,8 +237,8 @@ class Consultation {
   OracleVerdict same_bits(const Problem& target, Storage storage, const Remap& remap) {
     Tensors original = inputs();
     Tensors copy = remapped(original, target, storage, remap);
-    run_.executor.forward(run_.kernel, original);
-    run_.executor.forward(run_.kernel, copy);
+    run_.executor.run(run_.kernel, original);
+    run_.executor.run(run_.kernel, copy);
     return {"", first_difference(original, copy, remap), {}};
   }
 
@@ -261,31 +263,31 @@ class Consultation {
     return remapped(whole, p, run_.storage, remap);
   }
 
-  void merge(Tensors& first, Tensors& second, Tensors& joined) {
+  // Leaves the joined result of both halves in `joined`.
+  void merge(const Tensors& first, const Tensors& second, Tensors& joined) {
     const Problem& p = joined.problem;
-    attune_merge_desc desc{};
-    desc.struct_size = sizeof desc;
-    desc.device_kind = static_cast<attune_device_kind>(p.device_kind);
-    desc.device_index = p.device_index;
-    desc.part_dtype = desc.dtype = static_cast<attune_dtype>(p.dtype);
-    desc.parts = 2;
-    desc.batch = p.batch;
-    desc.heads = p.heads_q;
-    desc.rows = p.seq_q;
-    desc.dim = p.dim_v;
-    desc.part_o = first.problem.o;
-    desc.part_lse = first.problem.lse;
-    desc.o = p.o;
-    desc.lse = p.lse;
-    const void* part_o[] = {first.o.data(), second.o.data()};
-    const float* part_lse[] = {first.lse.as<float>(), second.lse.as<float>()};
-    attune_merge_args args{};
-    args.struct_size = sizeof args;
-    args.part_o = part_o;
-    args.part_lse = part_lse;
-    args.o = joined.o.data();
-    args.lse = joined.lse.as<float>();
-    run_.executor.merge(desc, args);
+    Problem merging;
+    merging.operation = &merge_operation;
+    merging.device_kind = p.device_kind;
+    merging.device_index = p.device_index;
+    merging.features = ATTUNE_LSE;
+    merging.dtype = merging.bias_dtype = merging.part_dtype = p.dtype;
+    merging.parts = 2;
+    merging.batch = p.batch;
+    merging.heads_q = merging.heads_kv = p.heads_q;
+    merging.seq_q = p.seq_q;
+    merging.dim_qk = merging.dim_v = p.dim_v;
+    merging.scale = default_scale(p.dim_v);
+    merging.o = p.o;
+    merging.lse = p.lse;
+    merging.part_o = first.problem.o;
+    merging.part_lse = first.problem.lse;
+    Tensors call = allocate(merging, Storage::dense);
+    call.parts(Operand::part_o) = {first[Operand::o], second[Operand::o]};
+    call.parts(Operand::part_lse) = {first[Operand::lse], second[Operand::lse]};
+    run_.executor.run("", call);
+    joined[Operand::o] = call[Operand::o];
+    joined[Operand::lse] = call[Operand::lse];
   }
 
   // Two results of the same problem, each with the error of a good kernel: they differ by at most `errors` of them.
@@ -353,6 +355,9 @@ Oracle oracle_from(std::string_view name) {
 }
 
 OracleVerdict consult(Oracle oracle, const Problem& problem, const OracleRun& run) {
+  const std::span<const Oracle> known = check_method_of(problem).oracles;
+  if (std::ranges::find(known, oracle) == known.end())
+    return {fmt::format("it says nothing about the operation '{}'", problem.operation->name), "", {}};
   Consultation consultation(problem, run);
   switch (oracle) {
     case Oracle::zero_queries:

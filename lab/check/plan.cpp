@@ -29,27 +29,35 @@ constexpr std::string_view long_problems[] = {
 class Planner {
  public:
   Planner(const Executor& executor, const PlanBudget& budget, uint64_t seed)
-      : everyone_(executor.kernels()), budget_(budget), seed_(seed) {}
+      : executor_(executor), budget_(budget), seed_(seed) {}
 
   std::vector<PlannedCheck> plan() {
     for (const Storage storage : all_storages)
       for (const std::string& problem : find_set("features").problems)
-        add("features", problem, InputKind::normal, storage, std::nullopt, everyone_);
+        add("features", problem, InputKind::normal, storage, std::nullopt, everyone_of(problem));
     for (const std::string& problem : find_set("edges").problems)
-      add("edges", problem, InputKind::normal, Storage::dense, std::nullopt, everyone_);
+      add("edges", problem, InputKind::normal, Storage::dense, std::nullopt, everyone_of(problem));
     for (const InputKind kind : all_input_kinds)
       for (const std::string_view problem : hostile_problems)
-        add("hostile input", std::string(problem), kind, Storage::dense, std::nullopt, everyone_);
+        add("hostile input", std::string(problem), kind, Storage::dense, std::nullopt, everyone_of(problem));
     for (const Oracle oracle : all_oracles) {
       for (const std::string& problem : find_set("features").problems)
-        add("oracles", problem, InputKind::normal, Storage::dense, oracle, everyone_);
+        add("oracles", problem, InputKind::normal, Storage::dense, oracle, everyone_of(problem));
       for (const std::string_view problem : long_problems)
         add("oracles", std::string(problem), InputKind::normal, Storage::dense, oracle, {""});
     }
     for (const std::string_view problem : long_problems)
       add("long", std::string(problem), InputKind::normal, Storage::dense, std::nullopt, {""});
+    for (const std::string& problem : find_set("merge").problems) {
+      for (const InputKind kind : all_input_kinds)
+        add("merge", problem, kind, Storage::dense, std::nullopt, everyone_of(problem));
+      for (const Storage storage : all_storages)
+        if (storage != Storage::dense)
+          add("merge", problem, InputKind::normal, storage, std::nullopt, everyone_of(problem));
+      add("merge", problem, InputKind::normal, Storage::dense, Oracle::split, everyone_of(problem));
+    }
     for (const ProblemSet& set : builtin_sets())
-      if (set.name != "features" && set.name != "edges") add_set(set);
+      if (set.name != "features" && set.name != "edges" && set.name != "merge") add_set(set);
     return std::move(plan_);
   }
 
@@ -73,10 +81,14 @@ class Planner {
       if (!seen_.insert(problem).second) continue;
       const std::string smaller = reduced(problem, budget_.flops);
       PlannedCheck& check = add(set.name, smaller, InputKind::normal, Storage::dense, std::nullopt, {""});
-      if (set.name == "mission") check.kernels = everyone_;
+      if (set.name == "mission") check.kernels = everyone_of(smaller);
       if (smaller != problem) check.reduced_from = problem;
       check.rows = affordable_rows(smaller);
     }
+  }
+
+  std::vector<std::string> everyone_of(std::string_view problem) const {
+    return executor_.kernels(*parse_problem(problem).operation);
   }
 
   RowPolicy affordable_rows(const std::string& text) const {
@@ -87,7 +99,7 @@ class Planner {
     return {budget_.reference_flops, static_cast<int64_t>(std::clamp(affordable, 32.0, 512.0)), budget_.ideal_flops};
   }
 
-  std::vector<std::string> everyone_;
+  const Executor& executor_;
   PlanBudget budget_;
   uint64_t seed_;
   std::vector<PlannedCheck> plan_;

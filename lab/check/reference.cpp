@@ -1,6 +1,6 @@
 #include "lab/check/reference.hpp"
 
-#include "cpu/reference.hpp"
+#include "lab/check/method.hpp"
 
 namespace attune::lab {
 namespace {
@@ -11,14 +11,14 @@ class CpuReference final : public ReferenceSource {
 
   ReferenceRows rows(const Tensors& tensors, std::span<const RowId> rows) override {
     const Problem& p = tensors.problem;
-    const attune_forward_args args = tensors.input_args();
+    const Operands operands = tensors.input_operands();
+    const CheckMethod& method = check_method_of(p);
     ReferenceRows result;
     result.dim = p.dim_v;
     result.o.resize(rows.size() * static_cast<size_t>(p.dim_v));
     result.lse.resize(rows.size());
     threads_.parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t i) {
-      const RowId& id = rows[static_cast<size_t>(i)];
-      cpu::reference_row(p, args, id.batch, id.head, id.row, result.o.data() + i * p.dim_v, &result.lse[i], nullptr);
+      method.reference_row(p, operands, rows[i], result.o.data() + i * p.dim_v, &result.lse[i]);
     });
     return result;
   }

@@ -30,12 +30,14 @@ void copy_lengths(const Tensors& from, Tensors& to, const Remap& remap) {
       for (size_t b = 0; b < batches; ++b)
         ends[b + 1] = ends[b] + old_ends[remap.batches[b] + 1] - old_ends[remap.batches[b]];
     };
-    copy(from.cu_seqlens_q, to.cu_seqlens_q);
-    copy(from.cu_seqlens_k, to.cu_seqlens_k);
+    copy(from[Operand::cu_seqlens_q], to[Operand::cu_seqlens_q]);
+    copy(from[Operand::cu_seqlens_k], to[Operand::cu_seqlens_k]);
   }
   for (size_t b = 0; b < batches; ++b) {
-    if (to.used_q.allocated()) to.used_q.as<int32_t>()[b] = from.used_q.as<int32_t>()[remap.batches[b]];
-    if (to.used_k.allocated()) to.used_k.as<int32_t>()[b] = from.used_k.as<int32_t>()[remap.batches[b]];
+    if (to[Operand::used_q].allocated())
+      to[Operand::used_q].as<int32_t>()[b] = from[Operand::used_q].as<int32_t>()[remap.batches[b]];
+    if (to[Operand::used_k].allocated())
+      to[Operand::used_k].as<int32_t>()[b] = from[Operand::used_k].as<int32_t>()[remap.batches[b]];
   }
 }
 
@@ -44,8 +46,9 @@ void copy_queries(const Tensors& from, Tensors& to, const Remap& remap, int64_t 
   const Sequence old_s = from.sequence(old_b), s = to.sequence(b);
   for (size_t h = 0; h < remap.heads_q.size(); ++h)
     for (int64_t row = 0; row < s.seq_q; ++row)
-      copy_elements(from.q, row_offset(p, p.q, old_b, old_s.first_row_q, row, remap.heads_q[h]), to.q,
-                    row_offset(q, q.q, b, s.first_row_q, row, static_cast<int64_t>(h)), p.dim_qk, bytes_of(p.dtype));
+      copy_elements(from[Operand::q], row_offset(p, p.q, old_b, old_s.first_row_q, row, remap.heads_q[h]),
+                    to[Operand::q], row_offset(q, q.q, b, s.first_row_q, row, static_cast<int64_t>(h)), p.dim_qk,
+                    bytes_of(p.dtype));
 }
 
 void copy_keys(const Tensors& from, Tensors& to, const Remap& remap, int64_t b, int64_t old_b) {
@@ -55,10 +58,10 @@ void copy_keys(const Tensors& from, Tensors& to, const Remap& remap, int64_t b, 
     const auto head = static_cast<int64_t>(h);
     for (int64_t j = 0; j < s.seq_k; ++j) {
       const int64_t old_j = remap.keys[static_cast<size_t>(j)];
-      copy_elements(from.k, row_offset(p, p.k, old_b, old_s.first_row_k, old_j, remap.heads_kv[h]), to.k,
-                    row_offset(q, q.k, b, s.first_row_k, j, head), p.dim_qk, bytes_of(p.dtype));
-      copy_elements(from.v, row_offset(p, p.v, old_b, old_s.first_row_k, old_j, remap.heads_kv[h]), to.v,
-                    row_offset(q, q.v, b, s.first_row_k, j, head), p.dim_v, bytes_of(p.dtype));
+      copy_elements(from[Operand::k], row_offset(p, p.k, old_b, old_s.first_row_k, old_j, remap.heads_kv[h]),
+                    to[Operand::k], row_offset(q, q.k, b, s.first_row_k, j, head), p.dim_qk, bytes_of(p.dtype));
+      copy_elements(from[Operand::v], row_offset(p, p.v, old_b, old_s.first_row_k, old_j, remap.heads_kv[h]),
+                    to[Operand::v], row_offset(q, q.v, b, s.first_row_k, j, head), p.dim_v, bytes_of(p.dtype));
     }
   }
 }
@@ -92,13 +95,13 @@ Tensors remapped(const Tensors& original, const Problem& target, Storage storage
     copy_keys(original, copy, remap, static_cast<int64_t>(b), remap.batches[b]);
   }
   const Problem &p = original.problem, &q = copy.problem;
-  if (copy.bias.allocated() && original.bias.allocated())
-    copy_scores(original.bias, p.bias, copy.bias, q.bias, bytes_of(p.bias_dtype), p.seq_q, remap);
-  if (copy.mask.allocated() && original.mask.allocated())
-    copy_scores(original.mask, p.mask, copy.mask, q.mask, 1, p.seq_q, remap);
-  if (copy.sink.allocated() && original.sink.allocated())
+  if (copy[Operand::bias].allocated() && original[Operand::bias].allocated())
+    copy_scores(original[Operand::bias], p.bias, copy[Operand::bias], q.bias, bytes_of(p.bias_dtype), p.seq_q, remap);
+  if (copy[Operand::mask].allocated() && original[Operand::mask].allocated())
+    copy_scores(original[Operand::mask], p.mask, copy[Operand::mask], q.mask, 1, p.seq_q, remap);
+  if (copy[Operand::sink].allocated() && original[Operand::sink].allocated())
     for (size_t h = 0; h < remap.heads_q.size(); ++h)
-      copy.sink.as<float>()[h] = original.sink.as<float>()[remap.heads_q[h]];
+      copy[Operand::sink].as<float>()[h] = original[Operand::sink].as<float>()[remap.heads_q[h]];
   return copy;
 }
 
@@ -117,10 +120,10 @@ std::string first_difference(const Tensors& original, const Tensors& copy, const
                  bytes * (old ? row_offset(of, strides, remap.batches[b], old_s.first_row_q, row, remap.heads_q[h])
                               : row_offset(of, strides, batch, s.first_row_q, row, head));
         };
-        const bool same_o = std::memcmp(at(original.o, p, p.o, true, bytes_of(p.dtype)),
-                                        at(copy.o, q, q.o, false, bytes_of(p.dtype)), row_bytes) == 0;
-        const bool same_lse = !p.has(ATTUNE_LSE) || std::memcmp(at(original.lse, p, p.lse, true, 4),
-                                                                at(copy.lse, q, q.lse, false, 4), 4) == 0;
+        const bool same_o = std::memcmp(at(original[Operand::o], p, p.o, true, bytes_of(p.dtype)),
+                                        at(copy[Operand::o], q, q.o, false, bytes_of(p.dtype)), row_bytes) == 0;
+        const bool same_lse = !p.has(ATTUNE_LSE) || std::memcmp(at(original[Operand::lse], p, p.lse, true, 4),
+                                                                at(copy[Operand::lse], q, q.lse, false, 4), 4) == 0;
         if (!same_o || !same_lse)
           return fmt::format("{} differs in batch {}, head {}, row {}", same_o ? "lse" : "o", batch, head, row);
       }

@@ -61,12 +61,17 @@ Span span_of(std::initializer_list<std::pair<int64_t, int64_t>> extents_and_stri
   return span;
 }
 
-Span span_of(const attune_strides& s, int64_t batch, int64_t rows, int64_t heads, int64_t dim) {
-  return span_of({{batch, s.batch}, {rows, s.row}, {heads, s.head}}, dim);
-}
-
-Span span_of(const attune_score_strides& s, const Problem& p) {
-  return span_of({{p.batch, s.batch}, {p.heads_q, s.head}, {p.seq_q, s.query}, {p.seq_k, s.key}}, 1);
+Span span_of(const Problem& p, const OperandRow& row) {
+  if (row.form == Form::rows) {
+    const attune_strides& s = p.*row.strides;
+    const auto [batch, rows, heads, dim] = row_extents(p, row);
+    return span_of({{batch, s.batch}, {rows, s.row}, {heads, s.head}}, dim);
+  }
+  if (row.form == Form::scores) {
+    const attune_score_strides& s = p.*row.score_strides;
+    return span_of({{p.batch, s.batch}, {p.heads_q, s.head}, {p.seq_q, s.query}, {p.seq_k, s.key}}, 1);
+  }
+  return {contiguous_elements(p, row), 0};
 }
 
 void reverse(attune_strides& s) { s = {-s.batch, -s.row, -s.head}; }
@@ -126,33 +131,29 @@ void Buffer::poison() { std::ranges::fill(bytes_, poison_byte); }
 Problem with_storage(const Problem& problem, Storage storage) {
   Problem p = problem;
   if (storage == Storage::dense) return p;
-  if (storage == Storage::reversed) {
-    for (attune_strides* strides : {&p.q, &p.k, &p.v, &p.o, &p.lse}) reverse(*strides);
-    for (attune_score_strides* strides : {&p.bias, &p.mask}) reverse(*strides);
-    return p;
-  }
   const int64_t gap = gap_of(storage);
-  const auto spread_rows = [&](attune_strides& s, int64_t rows, int64_t heads, int64_t dim) {
-    if (p.packed()) {
-      spread<2>({Extent{rows, &s.row}, Extent{heads, &s.head}}, dim + gap, gap);
-    } else {
-      spread<3>({Extent{p.batch, &s.batch}, Extent{rows, &s.row}, Extent{heads, &s.head}}, dim + gap, gap);
+  for (const OperandRow& row : operand_rows()) {
+    if (!has_operand(p, row)) continue;
+    if (row.strides != nullptr) {
+      attune_strides& s = p.*row.strides;
+      const auto [batch, rows, heads, dim] = row_extents(p, row);
+      if (storage == Storage::reversed)
+        reverse(s);
+      else if (p.packed())
+        spread<2>({Extent{rows, &s.row}, Extent{heads, &s.head}}, dim + gap, gap);
+      else
+        spread<3>({Extent{batch, &s.batch}, Extent{rows, &s.row}, Extent{heads, &s.head}}, dim + gap, gap);
     }
-  };
-  const int64_t rows_q = p.packed() ? p.total_q : p.seq_q;
-  const int64_t rows_k = p.packed() ? p.total_k : p.seq_k;
-  spread_rows(p.q, rows_q, p.heads_q, p.dim_qk);
-  spread_rows(p.k, rows_k, p.heads_kv, p.dim_qk);
-  spread_rows(p.v, rows_k, p.heads_kv, p.dim_v);
-  spread_rows(p.o, rows_q, p.heads_q, p.dim_v);
-  if (p.has(ATTUNE_LSE)) spread_rows(p.lse, rows_q, p.heads_q, 1);
-  const auto spread_scores = [&](attune_score_strides& s) {
-    spread<4>(
-        {Extent{p.batch, &s.batch}, Extent{p.heads_q, &s.head}, Extent{p.seq_q, &s.query}, Extent{p.seq_k, &s.key}},
-        1 + gap, gap);
-  };
-  if (p.has(ATTUNE_BIAS)) spread_scores(p.bias);
-  if (p.has(ATTUNE_MASK)) spread_scores(p.mask);
+    if (row.score_strides != nullptr) {
+      attune_score_strides& s = p.*row.score_strides;
+      if (storage == Storage::reversed)
+        reverse(s);
+      else
+        spread<4>(
+            {Extent{p.batch, &s.batch}, Extent{p.heads_q, &s.head}, Extent{p.seq_q, &s.query}, Extent{p.seq_k, &s.key}},
+            1 + gap, gap);
+    }
+  }
   return p;
 }
 
@@ -160,54 +161,47 @@ Tensors allocate(const Problem& problem, Storage storage) {
   Tensors t;
   const Problem& p = t.problem = with_storage(problem, storage);
   const int64_t shift = storage == Storage::odd ? 1 : 0;
-  const int64_t batch = p.packed() ? 1 : p.batch;
-  const int64_t rows_q = p.packed() ? p.total_q : p.seq_q;
-  const int64_t rows_k = p.packed() ? p.total_k : p.seq_k;
-  const auto buffer = [shift](const Span& span, int64_t element_bytes) {
-    return Buffer(span.count, element_bytes, shift, span.first);
-  };
-  const int64_t element = bytes_of(p.dtype);
-  t.q = buffer(span_of(p.q, batch, rows_q, p.heads_q, p.dim_qk), element);
-  t.k = buffer(span_of(p.k, batch, rows_k, p.heads_kv, p.dim_qk), element);
-  t.v = buffer(span_of(p.v, batch, rows_k, p.heads_kv, p.dim_v), element);
-  t.o = buffer(span_of(p.o, batch, rows_q, p.heads_q, p.dim_v), element);
-  if (p.has(ATTUNE_LSE)) t.lse = buffer(span_of(p.lse, batch, rows_q, p.heads_q, 1), sizeof(float));
-  if (p.has(ATTUNE_SINK)) t.sink = Buffer(p.heads_q, sizeof(float), shift);
-  if (p.has(ATTUNE_BIAS)) t.bias = buffer(span_of(p.bias, p), bytes_of(p.bias_dtype));
-  if (p.has(ATTUNE_MASK)) t.mask = buffer(span_of(p.mask, p), 1);
-  if (p.packed()) {
-    t.cu_seqlens_q = Buffer(p.batch + 1, sizeof(int32_t), shift);
-    t.cu_seqlens_k = Buffer(p.batch + 1, sizeof(int32_t), shift);
+  for (const OperandRow& row : operand_rows()) {
+    if (!has_operand(p, row)) continue;
+    const Span span = span_of(p, row);
+    t.parts(row.operand)
+        .assign(row.per_part ? static_cast<size_t>(p.parts) : 1,
+                Buffer(span.count, element_bytes(p, row), shift, span.first));
   }
-  if (p.has(ATTUNE_USED_Q)) t.used_q = Buffer(p.batch, sizeof(int32_t), shift);
-  if (p.has(ATTUNE_USED_K)) t.used_k = Buffer(p.batch, sizeof(int32_t), shift);
   return t;
 }
 
-attune_forward_args Tensors::input_args() const {
-  attune_forward_args a{};
-  a.struct_size = sizeof a;
-  a.q = q.data();
-  a.k = k.data();
-  a.v = v.data();
-  if (sink.allocated()) a.sink = sink.as<float>();
-  if (bias.allocated()) a.bias = bias.data();
-  if (mask.allocated()) a.mask = mask.as<uint8_t>();
-  if (cu_seqlens_q.allocated()) a.cu_seqlens_q = cu_seqlens_q.as<int32_t>();
-  if (cu_seqlens_k.allocated()) a.cu_seqlens_k = cu_seqlens_k.as<int32_t>();
-  if (used_q.allocated()) a.used_q = used_q.as<int32_t>();
-  if (used_k.allocated()) a.used_k = used_k.as<int32_t>();
-  return a;
+Tensors::Tensors() {
+  for (std::vector<Buffer>& buffers : buffers_) buffers.resize(1);
 }
 
-attune_forward_args Tensors::args() {
-  attune_forward_args a = input_args();
-  a.o = o.data();
-  if (lse.allocated()) a.lse = lse.as<float>();
-  return a;
+Operands Tensors::pointers(bool with_outputs) const {
+  Operands operands;
+  for (const OperandRow& row : operand_rows()) {
+    if (row.written && !with_outputs) continue;
+    const std::vector<Buffer>& buffers = parts(row.operand);
+    if (!buffers.front().allocated()) continue;
+    if (!row.per_part) {
+      operands.set(row.operand, buffers.front().data());
+      continue;
+    }
+    std::vector<const void*>& list = part_pointers_[static_cast<size_t>(row.operand)];
+    list.clear();
+    for (const Buffer& buffer : buffers) list.push_back(buffer.data());
+    operands.set(row.operand, list.data());
+  }
+  return operands;
 }
 
-Sequence Tensors::sequence(int64_t batch) const { return sequence_of(problem, input_args(), batch); }
+Operands Tensors::operands() { return pointers(true); }
+Operands Tensors::input_operands() const { return pointers(false); }
+
+Sequence Tensors::sequence(int64_t batch) const {
+  Operands lengths;
+  for (const OperandRow& row : operand_rows())
+    if (row.element == Element::i32) lengths.set(row.operand, (*this)[row.operand].data());
+  return sequence_of(problem, lengths, batch);
+}
 
 int64_t row_offset(const Problem& problem, const attune_strides& strides, int64_t batch, int64_t first_row, int64_t row,
                    int64_t head) {
@@ -216,19 +210,19 @@ int64_t row_offset(const Problem& problem, const attune_strides& strides, int64_
 
 std::string stray_writes(const Tensors& t) {
   const Problem& p = t.problem;
-  std::vector<bool> owned_o(t.o.whole().size()), owned_lse(t.lse.whole().size());
-  for (int64_t b = 0; b < p.batch; ++b) {
-    const Sequence s = t.sequence(b);
-    for (int64_t head = 0; head < p.heads_q; ++head) {
-      for (int64_t row = 0; row < s.stored_q; ++row) {
-        own(owned_o, t.o, row_offset(p, p.o, b, s.first_row_q, row, head), p.dim_v, bytes_of(p.dtype));
-        if (t.lse.allocated())
-          own(owned_lse, t.lse, row_offset(p, p.lse, b, s.first_row_q, row, head), 1, sizeof(float));
-      }
+  std::string stray;
+  for_each_buffer(t, [&](const OperandRow& row, size_t, const Buffer& buffer) {
+    if (!row.written || !stray.empty()) return;
+    std::vector<bool> owned(buffer.whole().size());
+    const int64_t dim = row_extents(p, row).dim;
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const Sequence s = t.sequence(b);
+      for (int64_t head = 0; head < p.*row.heads; ++head)
+        for (int64_t i = 0; i < s.stored_q; ++i)
+          own(owned, buffer, row_offset(p, p.*row.strides, b, s.first_row_q, i, head), dim, element_bytes(p, row));
     }
-  }
-  std::string stray = first_stray(owned_o, t.o, "o");
-  if (stray.empty() && t.lse.allocated()) stray = first_stray(owned_lse, t.lse, "lse");
+    stray = first_stray(owned, buffer, row.name);
+  });
   return stray;
 }
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/problem.hpp"
+#include "core/operation.hpp"
 #include "core/visibility.hpp"
 
 namespace attune::lab {
@@ -74,14 +74,42 @@ class Buffer {
 };
 
 // Copying a Tensors copies the buffers: the copy is a second, independent call.
-struct Tensors {
+class Tensors {
+ public:
   Problem problem;  // with the strides of these buffers
-  Buffer q, k, v, o, lse, sink, bias, mask, cu_seqlens_q, cu_seqlens_k, used_q, used_k;
 
-  attune_forward_args args();
-  attune_forward_args input_args() const;  // without o and lse
-  Sequence sequence(int64_t batch) const;
+  Tensors();
+
+  // Not allocated where the problem does not have the operand. Most have one part.
+  Buffer& operator[](Operand operand) { return parts(operand).front(); }
+  const Buffer& operator[](Operand operand) const { return parts(operand).front(); }
+  std::vector<Buffer>& parts(Operand operand) { return buffers_[static_cast<size_t>(operand)]; }
+  const std::vector<Buffer>& parts(Operand operand) const { return buffers_[static_cast<size_t>(operand)]; }
+
+  // The pointers of the call. Those of outputs are left out of input_operands(). Where an operand has parts, they lie
+  // in this object: they hold until the next call of either function.
+  Operands operands();
+  Operands input_operands() const;
+  Sequence sequence(int64_t batch) const;  // may be called by many threads
+
+ private:
+  Operands pointers(bool with_outputs) const;
+
+  std::array<std::vector<Buffer>, operand_count> buffers_;
+  mutable std::array<std::vector<const void*>, operand_count> part_pointers_;
 };
+
+// body(row, part, buffer) for every allocated buffer, in the order of the table of operands.
+template <typename AnyTensors, typename Body>
+void for_each_buffer(AnyTensors& tensors, Body&& body) {
+  for (const OperandRow& row : operand_rows()) {
+    size_t part = 0;
+    for (auto& buffer : tensors.parts(row.operand)) {
+      if (buffer.allocated()) body(row, part, buffer);
+      ++part;
+    }
+  }
+}
 
 // Buffers for the problem, all poison; bytes of the mask read as "visible".
 Tensors allocate(const Problem& problem, Storage storage);
@@ -93,7 +121,7 @@ Problem with_storage(const Problem& problem, Storage storage);
 int64_t row_offset(const Problem& problem, const attune_strides& strides, int64_t batch, int64_t first_row, int64_t row,
                    int64_t head);
 
-// "" if every byte around and between the elements of o and lse still is what allocate() put there, else a sentence.
+// "" if every byte around and between the elements of the outputs still is what allocate() put there, else a sentence.
 // Elements of rows that belong to no sequence count as "between".
 std::string stray_writes(const Tensors& tensors);
 

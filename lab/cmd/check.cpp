@@ -113,13 +113,17 @@ class CheckCommand {
   std::vector<PlannedCheck> asked_for(const Backend& backend) const {
     std::vector<std::string> kernels = options_.kernels;
     if (kernels.empty()) kernels = {""};
-    if (kernels == std::vector<std::string>{"all"}) kernels = backend.executor->kernels();
+    const bool all = kernels == std::vector<std::string>{"all"};
+    if (all) kernels.clear();
     for (const std::string& kernel : kernels)
       if (!kernel.empty() && find_kernel(kernel) == nullptr)
         fail(ATTUNE_INVALID_ARGUMENT, "there is no kernel '{}'; `attune info` lists them", kernel);
 
     std::vector<PlannedCheck> plan;
-    const auto add = [&](const Case& c) { plan.push_back({"asked for", c, kernels, backend.rows, {}}); };
+    const auto add = [&](const Case& c) {
+      const auto of = all ? backend.executor->kernels(*parse_problem(c.problem).operation) : kernels;
+      plan.push_back({"asked for", c, of, backend.rows, {}});
+    };
     for (const std::string& problem : problems()) {
       Case c{problem, "", InputKind::normal, options_.seed, storage_from(options_.storage), std::nullopt};
       for (const InputKind kind : inputs()) {

@@ -35,8 +35,7 @@ int explain(const ExplainOptions& options) {
   problem.device_kind = device_for(options, context);
   const Selection selection = select(problem, context, options.kernel);
   if (!options.json) {
-    fmt::print("{}",
-               options.arch.empty() ? context.explain(desc_from(problem)) : explanation(problem, selection, context));
+    fmt::print("{}", options.arch.empty() ? context.explain(problem) : explanation(problem, selection, context));
     fmt::print("work: {:.4g} GFLOP, {:.4g} MB\n", useful_flops(problem) / 1e9, compulsory_bytes(problem) / 1e6);
     return selection.chosen == nullptr ? exit_unsupported : exit_ok;
   }

@@ -134,7 +134,7 @@ int replay(const GuardOptions& options, const GuardPolicy& policy) {
 // Why the library cannot take the problem, or "".
 std::string refusal(const std::string& name, const Library& library, const Problem& problem) {
   try {
-    library_callee(name, library, desc_from(problem), "");
+    library_callee(name, library, problem, "");
   } catch (const Error& error) {
     if (error.status == ATTUNE_UNSUPPORTED || error.status == ATTUNE_INVALID_ARGUMENT) return error.what();
     throw;

@@ -38,7 +38,7 @@ class RunCommand {
     ProgressLine progress;
     for (const std::string& problem : problems) {
       progress.say(fmt::format("checking {}", problem));
-      note(timekeeper_.time(problem, entrants(),
+      note(timekeeper_.time(problem, entrants_of(problem),
                             [&](const Progress& p) {
                               progress.say(
                                   fmt::format("{}, round {} of {}", problem, p.round + 1, options_.protocol.rounds));
@@ -52,9 +52,9 @@ class RunCommand {
 
  private:
   // Beside the library's own choice the three-step form, where the backend has one.
-  std::vector<Entrant> entrants() const {
+  std::vector<Entrant> entrants_of(const std::string& problem) const {
     std::vector<Entrant> entrants{{"attune", "", "", "", ""}};
-    for (const std::string& kernel : backends_.front().executor->kernels())
+    for (const std::string& kernel : backends_.front().executor->kernels(*parse_problem(problem).operation))
       if (kernel.ends_with("/unfused")) entrants.push_back({"unfused", kernel, "", "", ""});
     return entrants;
   }

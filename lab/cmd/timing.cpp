@@ -96,12 +96,11 @@ std::vector<Outcome> Timekeeper::check(const std::string& problem, const std::ve
 
 std::unique_ptr<Contender> Timekeeper::contender(const Entrant& entrant, const std::string& kernel,
                                                  const std::shared_ptr<InputSource>& inputs) {
-  const attune_forward_desc desc = desc_from(inputs->problem());
   const auto callee = [&] {
-    if (!entrant.plugin.empty()) return plugin_callee(entrant.plugin, desc);
+    if (!entrant.plugin.empty()) return plugin_callee(entrant.plugin, inputs->problem());
     if (!entrant.config.empty()) return configured_callee(entrant.name, kernel, entrant.config, inputs->problem());
     const Library library = entrant.library.empty() ? Library::own() : Library::open(entrant.library);
-    return library_callee(entrant.name, library, desc, kernel, entrant.threads);
+    return library_callee(entrant.name, library, inputs->problem(), kernel, entrant.threads);
   };
   if (gpu_) return gpu_forward_contender(callee(), inputs, *gpu_, gpu_mode_from(protocol_.mode));
   return cpu_forward_contender(callee(), inputs);

@@ -10,6 +10,7 @@
 #include "gpu/runtime.hpp"
 #include "lab/check/checker.hpp"
 #include "lab/check/cuda_backend.hpp"
+#include "lab/check/method.hpp"
 #include "lab/evidence/stamp.hpp"
 #include "lab/measure/environment.hpp"
 
@@ -18,22 +19,7 @@ namespace {
 
 constexpr std::string_view measured_arch = "sm_90a";
 
-struct Shape {
-  int batch, heads, heads_kv, seq_q, seq_k;
-};
-// The last two have more tiles than a card has SMs, of one block each and of a few: a CTA goes from tile to tile.
-constexpr Shape shapes[] = {{2, 4, 2, 200, 333}, {1, 2, 1, 1000, 777}, {1, 1, 1, 64, 64},    {3, 2, 2, 129, 2048},
-                            {2, 4, 2, 100, 120}, {3, 50, 25, 260, 40}, {3, 50, 25, 260, 150}};
-constexpr Shape few_row_shapes[] = {{2, 4, 2, 1, 77}, {1, 2, 2, 5, 1000}, {3, 1, 1, 8, 64}};
-constexpr const char* features[] = {"",     "causal-br", "causal-tl", "w30,10", "cap5",
-                                    "sink", "bias=bhqk", "mask=b1qk", "var",    "scale-0.3"};
 constexpr InputKind hostile[] = {InputKind::heavy_tailed, InputKind::far_negative, InputKind::rising_max};
-
-std::string text_of(const Shape& shape, const Problem& like, const std::string& feature) {
-  return fmt::format("fwd b{} h{}/{} q{} k{} d{}/{} {} {}{}", shape.batch, shape.heads, shape.heads_kv, shape.seq_q,
-                     shape.seq_k, like.dim_qk, like.dim_v, name_of(like.dtype), feature,
-                     like.has(ATTUNE_KV_READY) ? " overlap kvready" : "");
-}
 
 Problem on_gpu(const std::string& text) {
   Problem problem = parse_problem(text);
@@ -58,19 +44,8 @@ bool is_served_by(const gpu::GpuKernel& kernel, const Promise& promise, const st
 std::vector<std::string> problems_for(const Promise& promise) {
   const gpu::GpuKernel& kernel = gpu::find_gpu_kernel(promise.kernel);
   const Problem like = parse_problem(promise.problem);
-  std::vector<std::string> problems;
-  const auto add_if_served = [&](const Shape& shape, const char* feature) {
-    const std::string text = to_string(parse_problem(text_of(shape, like, feature)));
-    if (is_served_by(kernel, promise, text)) problems.push_back(text);
-  };
-  // Every feature on the first shape, plain and causal on all.
-  const auto add = [&](std::span<const Shape> of) {
-    for (const Shape& shape : of)
-      for (const char* feature : features)
-        if (&shape == of.data() || feature == features[0] || feature == features[1]) add_if_served(shape, feature);
-  };
-  add(shapes);
-  add(few_row_shapes);
+  std::vector<std::string> problems = check_method_of(like).problems_like(like);
+  std::erase_if(problems, [&](const std::string& text) { return !is_served_by(kernel, promise, text); });
   return problems;
 }
 

@@ -28,19 +28,82 @@ void find(void* handle, const std::string& path, const char* symbol, Function& f
   if (function == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{}: has no function {}", path, symbol);
 }
 
+// What a library's C functions make of a problem: there is one such object per operation that has C functions.
+class LibraryCall {
+ public:
+  explicit LibraryCall(const Library& library) : library_(library) {}
+  virtual ~LibraryCall() = default;
+  virtual attune_status prepare(attune_context* context) = 0;
+  virtual attune_status workspace_bytes(attune_context* context, uint64_t* bytes) = 0;
+  virtual attune_status run(attune_context* context, const Operands& operands, void* stream) = 0;
+  virtual attune_status explain(attune_context* context, char* text, size_t capacity, size_t* length) = 0;
+
+ protected:
+  const Library& library_;
+};
+
+class ForwardCall final : public LibraryCall {
+ public:
+  ForwardCall(const Library& library, const Problem& problem) : LibraryCall(library), desc_(desc_from(problem)) {}
+  attune_status prepare(attune_context* context) override { return library_.prepare(context, &desc_); }
+  attune_status workspace_bytes(attune_context* context, uint64_t* bytes) override {
+    return library_.workspace_bytes(context, &desc_, bytes);
+  }
+  attune_status run(attune_context* context, const Operands& operands, void* stream) override {
+    const attune_forward_args args = forward_args_of(operands);
+    return library_.forward(context, &desc_, &args, stream);
+  }
+  attune_status explain(attune_context* context, char* text, size_t capacity, size_t* length) override {
+    return library_.explain(context, &desc_, text, capacity, length);
+  }
+
+ private:
+  const attune_forward_desc desc_;
+};
+
+// A merge needs no preparation of its own and no working memory, and the C interface does not explain it.
+class MergeCall final : public LibraryCall {
+ public:
+  MergeCall(const Library& library, const Problem& problem) : LibraryCall(library), desc_(merge_desc_from(problem)) {}
+  attune_status prepare(attune_context*) override { return ATTUNE_OK; }
+  attune_status workspace_bytes(attune_context*, uint64_t* bytes) override {
+    *bytes = 0;
+    return ATTUNE_OK;
+  }
+  attune_status run(attune_context* context, const Operands& operands, void* stream) override {
+    const attune_merge_args args = merge_args_of(operands);
+    return library_.merge(context, &desc_, &args, stream);
+  }
+  attune_status explain(attune_context*, char* text, size_t capacity, size_t* length) override {
+    *length = 0;
+    if (capacity > 0) text[0] = 0;
+    return ATTUNE_OK;
+  }
+
+ private:
+  const attune_merge_desc desc_;
+};
+
+std::unique_ptr<LibraryCall> library_call(const Library& library, const Problem& problem) {
+  if (problem.operation == &forward_operation) return std::make_unique<ForwardCall>(library, problem);
+  if (problem.operation == &merge_operation && library.merge != nullptr)
+    return std::make_unique<MergeCall>(library, problem);
+  return nullptr;
+}
+
 class LibraryCallee final : public Callee {
  public:
-  LibraryCallee(std::string name, const Library& library, const attune_forward_desc& desc, const std::string& kernel,
+  LibraryCallee(std::string name, const Library& library, const Problem& problem, const std::string& kernel,
                 int threads)
-      : name_(std::move(name)), library_(library), desc_(desc) {
+      : name_(std::move(name)), library_(library), call_(library_call(library_, problem)) {
     attune_options options{};
     options.struct_size = sizeof options;
     options.kernel = kernel.empty() ? nullptr : kernel.c_str();
     options.threads = threads;
     require(library_.create(&options, &context_));
     try {
-      require(library_.prepare(context_, &desc_));
-      require(library_.workspace_bytes(context_, &desc_, &workspace_bytes_));
+      require(call_->prepare(context_));
+      require(call_->workspace_bytes(context_, &workspace_bytes_));
     } catch (...) {
       library_.destroy(context_);
       throw;
@@ -52,15 +115,13 @@ class LibraryCallee final : public Callee {
 
   std::string_view name() const override { return name_; }
   uint64_t workspace_bytes() const override { return workspace_bytes_; }
-  void run(const attune_forward_args& args, void* stream) override {
-    require(library_.forward(context_, &desc_, &args, stream));
-  }
+  void run(const Operands& operands, void* stream) override { require(call_->run(context_, operands, stream)); }
 
   Facts facts() const override {
     size_t length = 0;
-    require(library_.explain(context_, &desc_, nullptr, 0, &length));
+    require(call_->explain(context_, nullptr, 0, &length));
     std::vector<char> text(length + 1);
-    require(library_.explain(context_, &desc_, text.data(), text.size(), &length));
+    require(call_->explain(context_, text.data(), text.size(), &length));
     return {{"explain", text.data()}, {"library", library_.path.empty() ? "own" : library_.path}};
   }
 
@@ -71,14 +132,18 @@ class LibraryCallee final : public Callee {
 
   std::string name_;
   Library library_;
-  attune_forward_desc desc_;
+  std::unique_ptr<LibraryCall> call_;
   attune_context* context_ = nullptr;
   uint64_t workspace_bytes_ = 0;
 };
 
 class PluginCallee final : public Callee {
  public:
-  PluginCallee(const std::string& path, const attune_forward_desc& desc) : path_(path) {
+  PluginCallee(const std::string& path, const Problem& problem) : path_(path) {
+    if (problem.operation != &forward_operation)
+      fail(ATTUNE_UNSUPPORTED, "{}: plug-ins compute problems that begin with {}, not {}", path, forward_operation.name,
+           problem.operation->name);
+    const attune_forward_desc desc = desc_from(problem);
     attune_contender_entry entry = nullptr;
     find(open_library(path), path, ATTUNE_CONTENDER_SYMBOL, entry);
     api_ = entry();
@@ -100,7 +165,10 @@ class PluginCallee final : public Callee {
   uint64_t workspace_bytes() const override {
     return api_->workspace_bytes == nullptr ? 0 : api_->workspace_bytes(instance_);
   }
-  void run(const attune_forward_args& args, void* stream) override { require(api_->run(instance_, &args, stream)); }
+  void run(const Operands& operands, void* stream) override {
+    const attune_forward_args args = forward_args_of(operands);
+    require(api_->run(instance_, &args, stream));
+  }
   Facts facts() const override { return {{"plugin", path_}}; }
 
  private:
@@ -115,28 +183,32 @@ class PluginCallee final : public Callee {
   void* instance_ = nullptr;
 };
 
-class ConfiguredCallee final : public Callee {
+// A plan of this library, without the C interface around it.
+class PlanCallee final : public Callee {
  public:
-  ConfiguredCallee(std::string name, const gpu::GpuKernel& kernel, const std::string& config, const Problem& problem)
+  // With a configuration of the caller's choice.
+  PlanCallee(std::string name, const gpu::GpuKernel& kernel, const std::string& config, const Problem& problem)
       : name_(std::move(name)), context_(attune_options{}), plan_(kernel.plan_with(problem, context_, config)) {}
+  // As a call would be planned.
+  PlanCallee(std::string name, const attune_options& options, const Problem& problem)
+      : name_(std::move(name)), context_(options), plan_(context_.plan_for(problem)) {}
 
   std::string_view name() const override { return name_; }
   uint64_t workspace_bytes() const override { return plan_->workspace_bytes(); }
-  void run(const attune_forward_args& args, void* stream) override { plan_->run(args, stream); }
+  void run(const Operands& operands, void* stream) override { plan_->run(operands, stream); }
   Facts facts() const override { return {{"explain", plan_->describe()}, {"library", "own"}}; }
 
  private:
   std::string name_;
   Context context_;
-  std::unique_ptr<const Plan> plan_;
+  std::shared_ptr<const Plan> plan_;
 };
 
 }  // namespace
 
 Library Library::own() {
-  return {attune_create,          attune_destroy,     attune_prepare,
-          attune_workspace_bytes, attune_forward,     attune_explain,
-          attune_last_error,      attune_abi_version, ""};
+  return {attune_create, attune_destroy, attune_prepare,    attune_workspace_bytes, attune_forward,
+          attune_merge,  attune_explain, attune_last_error, attune_abi_version,     ""};
 }
 
 Library Library::open(const std::string& path) {
@@ -148,24 +220,33 @@ Library Library::open(const std::string& path) {
   find(handle, path, "attune_prepare", library.prepare);
   find(handle, path, "attune_workspace_bytes", library.workspace_bytes);
   find(handle, path, "attune_forward", library.forward);
+  library.merge = reinterpret_cast<decltype(library.merge)>(dlsym(handle, "attune_merge"));
   find(handle, path, "attune_explain", library.explain);
   find(handle, path, "attune_last_error", library.last_error);
   find(handle, path, "attune_abi_version", library.abi_version);
   return library;
 }
 
-std::unique_ptr<Callee> library_callee(std::string name, const Library& library, const attune_forward_desc& desc,
+std::unique_ptr<Callee> library_callee(std::string name, const Library& library, const Problem& problem,
                                        const std::string& kernel, int threads) {
-  return std::make_unique<LibraryCallee>(std::move(name), library, desc, kernel, threads);
+  if (library_call(library, problem) != nullptr)
+    return std::make_unique<LibraryCallee>(std::move(name), library, problem, kernel, threads);
+  if (!library.path.empty())
+    fail(ATTUNE_UNSUPPORTED, "{}: has no function for the operation '{}'", library.path, problem.operation->name);
+  attune_options options{};
+  options.struct_size = sizeof options;
+  options.kernel = kernel.empty() ? nullptr : kernel.c_str();
+  options.threads = threads;
+  return std::make_unique<PlanCallee>(std::move(name), options, problem);
 }
 
-std::unique_ptr<Callee> plugin_callee(const std::string& path, const attune_forward_desc& desc) {
-  return std::make_unique<PluginCallee>(path, desc);
+std::unique_ptr<Callee> plugin_callee(const std::string& path, const Problem& problem) {
+  return std::make_unique<PluginCallee>(path, problem);
 }
 
 std::unique_ptr<Callee> configured_callee(std::string name, const std::string& kernel, const std::string& config,
                                           const Problem& problem) {
-  return std::make_unique<ConfiguredCallee>(std::move(name), gpu::find_gpu_kernel(kernel), config, problem);
+  return std::make_unique<PlanCallee>(std::move(name), gpu::find_gpu_kernel(kernel), config, problem);
 }
 
 }  // namespace attune::lab

@@ -1,4 +1,4 @@
-// Something that can compute a forward problem and so can be measured: this library, another build of it, or a plug-in.
+// Something that can compute a problem and so can be measured: this library, another build of it, or a plug-in.
 // These are reached through C functions, so that what is timed is what a user calls. The fourth is for sweeps: a kernel
 // of this library in a configuration that it would not choose by itself.
 #pragma once
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "attune/attune.h"
-#include "core/problem.hpp"
+#include "core/operation.hpp"
 #include "lab/measure/contender.hpp"
 
 namespace attune::lab {
@@ -19,7 +19,7 @@ class Callee {
   virtual std::string_view name() const = 0;
   virtual uint64_t workspace_bytes() const = 0;
   // On the CPU the call returns when it is done; on a GPU it is on the stream. Throws what the callee complains of.
-  virtual void run(const attune_forward_args& args, void* stream) = 0;
+  virtual void run(const Operands& operands, void* stream) = 0;
   virtual Facts facts() const { return {}; }
 };
 
@@ -30,6 +30,7 @@ struct Library {
   decltype(&attune_prepare) prepare = nullptr;
   decltype(&attune_workspace_bytes) workspace_bytes = nullptr;
   decltype(&attune_forward) forward = nullptr;
+  decltype(&attune_merge) merge = nullptr;  // may be absent
   decltype(&attune_explain) explain = nullptr;
   decltype(&attune_last_error) last_error = nullptr;
   decltype(&attune_abi_version) abi_version = nullptr;
@@ -40,12 +41,13 @@ struct Library {
   static Library open(const std::string& path);
 };
 
-// Prepared for the problem when made; throws the library's sentence if it refuses. `kernel`: "" or the one to use.
-std::unique_ptr<Callee> library_callee(std::string name, const Library& library, const attune_forward_desc& desc,
+// Prepared for the problem when made; throws the library's sentence if it refuses. `kernel`: "" or the one to use. An
+// operation without a function in the C interface is asked of this library alone.
+std::unique_ptr<Callee> library_callee(std::string name, const Library& library, const Problem& problem,
                                        const std::string& kernel, int threads = 0);
 
 // A shared library that exports attune_contender() (attune/attune_contender.h). Its name is the plug-in's own.
-std::unique_ptr<Callee> plugin_callee(const std::string& path, const attune_forward_desc& desc);
+std::unique_ptr<Callee> plugin_callee(const std::string& path, const Problem& problem);
 
 // `config`: one of those that the GPU kernel `kernel` has for the problem.
 std::unique_ptr<Callee> configured_callee(std::string name, const std::string& kernel, const std::string& config,

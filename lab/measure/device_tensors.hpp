@@ -2,9 +2,9 @@
 // next.
 #pragma once
 
+#include <array>
 #include <vector>
 
-#include "attune/attune.h"
 #include "lab/check/tensors.hpp"
 #include "lab/measure/gpu.hpp"
 
@@ -18,13 +18,14 @@ class DeviceTensors {
   DeviceTensors& operator=(const DeviceTensors&) = delete;
   ~DeviceTensors();
 
-  const attune_forward_args& args() const { return args_; }
+  const Operands& operands() const { return operands_; }
   size_t bytes() const { return bytes_; }  // of the tensors, gaps left out
 
  private:
   Gpu& gpu_;
   DevicePointer slab_ = 0;
-  attune_forward_args args_{};
+  Operands operands_;
+  std::array<std::vector<const void*>, operand_count> parts_;  // what operands with parts point to
   size_t bytes_ = 0;
 };
 

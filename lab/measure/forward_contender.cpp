@@ -30,17 +30,17 @@ struct CpuCall {
   std::shared_ptr<InputSource> inputs;
   Tensors tensors;
   std::vector<std::byte> workspace;
-  attune_forward_args args{};
+  Operands operands;
 
   void make(uint64_t seed) {
     tensors = *inputs->get(seed);
-    args = tensors.args();
+    operands = tensors.operands();
     const uint64_t bytes = callee->workspace_bytes();
     if (bytes == 0) return;
     workspace.assign(bytes + workspace_alignment, std::byte{});
     const auto address = reinterpret_cast<uintptr_t>(workspace.data());
-    args.workspace = workspace.data() + (workspace_alignment - address % workspace_alignment) % workspace_alignment;
-    args.workspace_bytes = bytes;
+    operands.workspace = workspace.data() + (workspace_alignment - address % workspace_alignment) % workspace_alignment;
+    operands.workspace_bytes = bytes;
   }
 };
 
@@ -50,7 +50,7 @@ class CpuForward final : public Contender {
   CpuForward(std::unique_ptr<Callee> callee, std::shared_ptr<InputSource> inputs, Clock& clock)
       : call_{std::move(callee), std::move(inputs), {}, {}, {}},
         timed_(
-            std::string(call_.callee->name()), [this] { call_.callee->run(call_.args, nullptr); },
+            std::string(call_.callee->name()), [this] { call_.callee->run(call_.operands, nullptr); },
             [this](uint64_t seed) { call_.make(seed); }, clock) {}
   CpuForward(const CpuForward&) = delete;  // the timed calls hold its address
   CpuForward& operator=(const CpuForward&) = delete;
@@ -88,7 +88,7 @@ class GpuCall {
     gpu_.synchronise();
   }
 
-  void run(int index, StreamHandle stream) { callee_->run(sets_[index % sets_.size()]->args(), stream); }
+  void run(int index, StreamHandle stream) { callee_->run(sets_[index % sets_.size()]->operands(), stream); }
   int sets() const { return static_cast<int>(sets_.size()); }
   const Callee& callee() const { return *callee_; }
   Gpu& gpu() const { return gpu_; }

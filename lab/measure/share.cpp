@@ -25,6 +25,7 @@ double per_second(double value, std::string_view unit) { return value * (unit.st
 }  // namespace
 
 std::vector<std::string> cpu_ceilings_of(const Problem& problem, std::string_view kernel, PairUnits machine) {
+  if (!problem.operation->operands.has(Operand::k)) return {"read"};  // nothing is multiplied: memory bounds it
   const int64_t rows = problem.group() * problem.seq_q;
   const bool tiles_can = problem.dtype != Dtype::f32 || problem.has(ATTUNE_F32_HIGH);
   const bool on_tiles = tiles_can && (kernel == "cpu/amx" || (kernel.empty() && machine.tiles));

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/problem.hpp"
+#include "core/operation.hpp"
 #include "lab/measure/ceilings.hpp"
 
 namespace attune::lab {

@@ -7,7 +7,6 @@
 
 #include "core/error.hpp"
 #include "gpu/kernel.hpp"
-#include "kernels/any/merge.hpp"
 
 namespace attune::lab {
 namespace {
@@ -61,7 +60,6 @@ bool all_configs(const toml::table& row) {
 
 std::vector<jit::DeviceUnit> units_of(const toml::table& row, const std::string& kernel, const std::string& text,
                                       const gpu::DeviceProperties& device) {
-  if (kernel == "any/merge") return {any::merge_unit()};
   const gpu::GpuKernel& found = gpu::find_gpu_kernel(kernel);
   Problem problem = parse_problem(text);
   problem.device_kind = DeviceKind::cuda;

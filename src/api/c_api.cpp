@@ -89,6 +89,8 @@ void check_stream(attune_device_kind device_kind, const void* stream) {
 using attune::check_stream;
 using attune::context_here;
 using attune::guard;
+using attune::operands_of;
+using attune::problem_from;
 using attune::required;
 using attune::versioned;
 
@@ -102,7 +104,7 @@ attune_status attune_create(const attune_options* options, attune_context** cont
 void attune_destroy(attune_context* context) { delete context; }
 
 attune_status attune_prepare(attune_context* context, const attune_forward_desc* desc) {
-  return guard([&] { context_here(context).prepare(versioned(desc, "desc")); });
+  return guard([&] { context_here(context).prepare(problem_from(versioned(desc, "desc"))); });
 }
 
 attune_status attune_workspace_bytes(attune_context* context, const attune_forward_desc* desc, uint64_t* bytes) {
@@ -115,7 +117,7 @@ attune_status attune_forward(attune_context* context, const attune_forward_desc*
   return guard([&] {
     const auto known_desc = versioned(desc, "desc");
     check_stream(known_desc.device_kind, stream);
-    context_here(context).forward(known_desc, versioned(args, "args"), stream);
+    context_here(context).forward(known_desc, operands_of(versioned(args, "args")), stream);
   });
 }
 
@@ -124,7 +126,7 @@ attune_status attune_merge(attune_context* context, const attune_merge_desc* des
   return guard([&] {
     const auto known_desc = versioned(desc, "desc");
     check_stream(known_desc.device_kind, stream);
-    context_here(context).merge(known_desc, versioned(args, "args"), stream);
+    context_here(context).merge(known_desc, operands_of(versioned(args, "args")), stream);
   });
 }
 
@@ -133,7 +135,7 @@ attune_status attune_explain(attune_context* context, const attune_forward_desc*
   return guard([&] {
     if (buffer == nullptr && capacity != 0)
       attune::fail(ATTUNE_INVALID_ARGUMENT, "buffer is NULL; it must hold capacity ({}) bytes", capacity);
-    const std::string text = context_here(context).explain(versioned(desc, "desc"));
+    const std::string text = context_here(context).explain(problem_from(versioned(desc, "desc")));
     if (length != nullptr) *length = text.size();
     if (capacity == 0) return;
     const size_t copied = std::min(capacity - 1, text.size());

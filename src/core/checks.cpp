@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/error.hpp"
+#include "core/operands.hpp"
 
 namespace attune {
 namespace {
@@ -18,7 +19,7 @@ uint64_t magnitude(int64_t stride) {
   return stride < 0 ? uint64_t{0} - static_cast<uint64_t>(stride) : static_cast<uint64_t>(stride);
 }
 
-void check_steps(const char* tensor, std::span<const Step> steps, int64_t dim, int64_t element_bytes) {
+void check_steps(const std::string& tensor, std::span<const Step> steps, int64_t dim, int64_t element_bytes) {
   // An extent of 0 counts as 1: contiguous strides of an empty tensor must fit too, and so must any stride in bytes,
   // which code may compute before it finds that there is nothing to step over.
   const auto counted = [](const Step& step) { return std::max<int64_t>(step.extent, 1); };
@@ -77,7 +78,7 @@ void check_reach(const TensorShape& shape, const attune_strides& strides) {
   check_steps(shape.name, steps, shape.dim, shape.element_bytes);
 }
 
-void check_reach(const char* name, const ScoreExtents& extents, int64_t element_bytes,
+void check_reach(const std::string& name, const ScoreExtents& extents, int64_t element_bytes,
                  const attune_score_strides& strides) {
   const std::array steps{Step{"batch", extents.batch, strides.batch}, Step{"head", extents.heads, strides.head},
                          Step{"query", extents.queries, strides.query}, Step{"key", extents.keys, strides.key}};
@@ -97,6 +98,29 @@ void check_distinct(const TensorShape& shape, const attune_strides& strides) {
            "{}.{} is {}; it must be at least {} (or at most -{}), for no two elements of an output may share memory",
            shape.name, step.name, step.stride, covered, covered);
     covered += magnitude(step.stride) * static_cast<uint64_t>(step.extent - 1);
+  }
+}
+
+void check_strides(Problem& problem) {
+  for (const OperandRow& row : operand_rows()) {
+    const bool present = has_operand(problem, row);
+    const std::string name = fmt::format("desc.{}", row.name);
+    if (row.strides != nullptr) {
+      attune_strides& strides = problem.*row.strides;
+      if (!present) strides = {};
+      if (problem.packed()) strides.batch = 0;
+      if (!present) continue;
+      const auto [batch, rows, heads, dim] = row_extents(problem, row);
+      const TensorShape shape{name, batch, rows, heads, dim, element_bytes(problem, row)};
+      check_reach(shape, strides);
+      if (row.written) check_distinct(shape, strides);
+    }
+    if (row.score_strides != nullptr) {
+      attune_score_strides& strides = problem.*row.score_strides;
+      if (!present) strides = {};
+      const ScoreExtents extents{problem.batch, problem.heads_q, problem.seq_q, problem.seq_k};
+      if (present) check_reach(name, extents, element_bytes(problem, row), strides);
+    }
   }
 }
 

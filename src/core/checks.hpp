@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/problem.hpp"
 
@@ -18,7 +19,7 @@ void check_reserved(const char* name, uint32_t value);
 void check_pointer(const char* name, const void* pointer, int64_t alignment, const char* what);
 
 struct TensorShape {
-  const char* name;  // "desc.q"
+  std::string name;  // "desc.q"
   int64_t batch, rows, heads, dim;
   int64_t element_bytes;
 };
@@ -30,11 +31,15 @@ struct ScoreExtents {
 // Every byte offset, also one element past the end in every dimension, fits in int64_t, and so does the number of
 // elements.
 void check_reach(const TensorShape& shape, const attune_strides& strides);
-void check_reach(const char* name, const ScoreExtents& extents, int64_t element_bytes,
+void check_reach(const std::string& name, const ScoreExtents& extents, int64_t element_bytes,
                  const attune_score_strides& strides);
 
 // No two elements share memory. Asks for nested strides: in order of size, each one steps over all that the smaller
 // ones reach. Layouts without overlap that do not nest exist, but nobody stores tensors that way.
 void check_distinct(const TensorShape& shape, const attune_strides& strides);
+
+// The strides of every operand of the problem, by the rules above; those of operands it does not have become 0, and so
+// do batch strides of packed sequences.
+void check_strides(Problem& problem);
 
 }  // namespace attune

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "core/operands.hpp"
 
 namespace attune {
 namespace {
@@ -21,7 +22,8 @@ int64_t product(int64_t a, int64_t b) {
   return result;
 }
 
-attune_strides contiguous(Layout layout, bool packed, int64_t rows, int64_t heads, int64_t dim) {
+attune_strides contiguous(Layout layout, bool packed, const RowExtents& extents) {
+  const auto [batch, rows, heads, dim] = extents;
   attune_strides strides{};
   if (layout == Layout::bshd) {
     strides.head = dim;
@@ -82,18 +84,19 @@ bool Problem::operator==(const Problem& other) const { return std::memcmp(this, 
 uint64_t Problem::hash() const { return XXH3_64bits(this, sizeof *this); }
 
 void set_contiguous(Problem& problem, Layout layout, ScoreShape bias, ScoreShape mask) {
-  const bool packed = problem.packed();
-  const int64_t rows_q = packed ? problem.total_q : problem.seq_q;
-  const int64_t rows_k = packed ? problem.total_k : problem.seq_k;
-  problem.q = contiguous(layout, packed, rows_q, problem.heads_q, problem.dim_qk);
-  problem.k = contiguous(layout, packed, rows_k, problem.heads_kv, problem.dim_qk);
-  problem.v = contiguous(layout, packed, rows_k, problem.heads_kv, problem.dim_v);
-  problem.o = contiguous(layout, packed, rows_q, problem.heads_q, problem.dim_v);
-  problem.lse = {};
-  // (batch, head, row) in either layout.
-  if (problem.has(ATTUNE_LSE)) problem.lse = contiguous(Layout::bhsd, packed, rows_q, problem.heads_q, 1);
-  problem.bias = problem.has(ATTUNE_BIAS) ? contiguous(problem, bias) : attune_score_strides{};
-  problem.mask = problem.has(ATTUNE_MASK) ? contiguous(problem, mask) : attune_score_strides{};
+  for (const OperandRow& row : operand_rows()) {
+    const bool present = has_operand(problem, row);
+    if (row.strides != nullptr) {
+      // What has no dim is (batch, head, row) in either layout.
+      const Layout of_row = row.dim == nullptr ? Layout::bhsd : layout;
+      problem.*row.strides =
+          present ? contiguous(of_row, problem.packed(), row_extents(problem, row)) : attune_strides{};
+    }
+    if (row.score_strides != nullptr) {
+      const ScoreShape shape = row.operand == Operand::mask ? mask : bias;
+      problem.*row.score_strides = present ? contiguous(problem, shape) : attune_score_strides{};
+    }
+  }
 }
 
 attune_forward_desc desc_from(const Problem& problem) {
@@ -129,6 +132,25 @@ attune_forward_desc desc_from(const Problem& problem) {
   desc.scale = problem.scale;
   if (problem.softcap != 0) desc.features |= ATTUNE_SOFTCAP;
   desc.softcap = problem.softcap;
+  return desc;
+}
+
+attune_merge_desc merge_desc_from(const Problem& problem) {
+  attune_merge_desc desc{};
+  desc.struct_size = sizeof desc;
+  desc.device_kind = static_cast<attune_device_kind>(problem.device_kind);
+  desc.device_index = problem.device_index;
+  desc.part_dtype = static_cast<attune_dtype>(problem.part_dtype);
+  desc.dtype = static_cast<attune_dtype>(problem.dtype);
+  desc.parts = problem.parts;
+  desc.batch = problem.batch;
+  desc.heads = problem.heads_q;
+  desc.rows = problem.seq_q;
+  desc.dim = problem.dim_v;
+  desc.part_o = problem.part_o;
+  desc.part_lse = problem.part_lse;
+  desc.o = problem.o;
+  desc.lse = problem.lse;
   return desc;
 }
 

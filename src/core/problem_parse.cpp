@@ -1,19 +1,57 @@
-// Text to problem: `fwd b1 h8/8 q512 k512 d64 f16 causal-br`. docs/problems.md gives the grammar.
+// Text to problem: `fwd b1 h8/8 q512 k512 d64 f16 causal-br`. docs/problems.md gives the grammar. The first word is an
+// operation, which says what other words there are.
 #include <algorithm>
 #include <charconv>
 #include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/problem.hpp"
+#include "core/operation.hpp"
 
 namespace attune {
 namespace {
 
-constexpr std::string_view example = "fwd b1 h8/8 q512 k512 d64 f16 causal-br";
-constexpr std::string_view words =
-    "b# h#/# q# k# d#[/#] f16 bf16 f32 causal-tl causal-br full w#,# cap# sink bias=bhqk mask=bhqk var used-q used-k "
-    "nolse scale# bshd bhsd overlap kvready high";
+// How the words of a kind are written.
+struct WordForm {
+  std::string_view kind, form;
+};
+constexpr WordForm forms[] = {{"p", "p#"},
+                              {"b", "b#"},
+                              {"h", "h#/#"},
+                              {"q", "q#"},
+                              {"k", "k#"},
+                              {"d", "d#[/#]"},
+                              {"dtype", "f16 bf16 f32"},
+                              {"parts", "parts-f16 parts-bf16 parts-f32"},
+                              {"causal", "causal-tl causal-br full"},
+                              {"w", "w#,#"},
+                              {"cap", "cap#"},
+                              {"var", "var"},
+                              {"scale", "scale#"},
+                              {"layout", "bshd bhsd"},
+                              {"overlap", "overlap"},
+                              {"kvready", "kvready"},
+                              {"high", "high"}};
+
+bool contains(std::span<const std::string_view> kinds, std::string_view kind) {
+  return std::ranges::find(kinds, kind) != kinds.end();
+}
+
+// Every word that problems of the operation may have.
+std::string words_of(const Operation& operation) {
+  std::string words;
+  const auto add = [&](std::string_view form) { words += fmt::format("{}{}", words.empty() ? "" : " ", form); };
+  for (const WordForm& word : forms)
+    if (contains(operation.required_words, word.kind) || contains(operation.optional_words, word.kind)) add(word.form);
+  for (const OperandRow& row : operand_rows()) {
+    if (!operation.operands.has(row.operand)) continue;
+    if (row.form == Form::scores)
+      add(fmt::format("{}=bhqk", row.name));
+    else if (!row.word.empty())
+      add(row.word);
+  }
+  return words;
+}
 
 // One word, taken apart from the left.
 class Word {
@@ -62,23 +100,34 @@ class Parser {
     problem_.features = ATTUNE_LSE;
     constexpr std::string_view blank = " \t\r\n";
     size_t at = text_.find_first_not_of(blank);
-    if (at == text_.npos) fail(ATTUNE_INVALID_ARGUMENT, "the problem is ''; it must look like '{}'", example);
+    if (at == text_.npos)
+      fail(ATTUNE_INVALID_ARGUMENT, "the problem is ''; it must look like '{}'", forward_operation.example);
     for (bool first = true; at != text_.npos; first = false) {
       const size_t end = std::min(text_.find_first_of(blank, at), text_.size());
       const Word word(text_.substr(at, end - at));
-      if (!first) {
+      if (first)
+        operation(word);
+      else
         read(word);
-      } else if (word.text() != "fwd") {
-        fail(ATTUNE_INVALID_ARGUMENT, "problem '{}' begins with '{}'; it must begin with fwd, as in '{}'", text_,
-             word.text(), example);
-      }
       at = text_.find_first_not_of(blank, end);
     }
     complete();
-    return problem_from(desc_from(problem_));
+    return problem_.operation->resolved(problem_);
   }
 
  private:
+  void operation(Word word) {
+    const Operation* found = find_operation(word.text());
+    if (found == nullptr) {
+      std::string names;
+      for (const Operation* known : operations())
+        names += fmt::format("{}{}", names.empty() ? "" : " or ", known->name);
+      fail(ATTUNE_INVALID_ARGUMENT, "problem '{}' begins with '{}'; it must begin with {}, as in '{}'", text_,
+           word.text(), names, forward_operation.example);
+    }
+    problem_.operation = found;
+  }
+
   void read(Word word) {
     const std::string_view text = word.text();
     if (text == "f16") return dtype(word, Dtype::f16);
@@ -89,29 +138,25 @@ class Parser {
     if (text == "causal-br" || text == "causal") return causal(word, Causal::bottom_right);
     if (text == "bshd") return layout(word, Layout::bshd);
     if (text == "bhsd") return layout(word, Layout::bhsd);
-    if (text == "sink") return feature(word, ATTUNE_SINK);
-    if (text == "used-q") return feature(word, ATTUNE_USED_Q);
-    if (text == "used-k") return feature(word, ATTUNE_USED_K);
+    for (const OperandRow& row : operand_rows())
+      if (text == row.word && problem_.operation->operands.has(row.operand)) return operand(word, row);
     if (text == "overlap") return feature(word, ATTUNE_OVERLAP);
     if (text == "kvready") return feature(word, ATTUNE_KV_READY);
     if (text == "high") return feature(word, ATTUNE_F32_HIGH);
-    if (text == "nolse") {
-      once(word, "nolse");
-      problem_.features &= ~ATTUNE_LSE;
-      return;
-    }
     if (word.take("bias=")) return bias(word);
     if (word.take("mask=")) return mask(word);
+    if (word.take("parts-")) return parts(word);
     if (word.take("scale")) return number(word, "scale", "scale#", scale_);
     if (word.take("cap")) return cap(word);
     if (word.take("var")) return packed(word);
+    if (word.take("p")) return number(word, "p", "p#", problem_.parts);
     if (word.take("b")) return number(word, "b", "b#", problem_.batch);
     if (word.take("h")) return pair(word, "h", "h#/#", problem_.heads_q, problem_.heads_kv);
     if (word.take("q")) return number(word, "q", "q#", problem_.seq_q);
     if (word.take("k")) return number(word, "k", "k#", problem_.seq_k);
     if (word.take("d")) return pair(word, "d", "d# or d#/#", problem_.dim_qk, problem_.dim_v);
     if (word.take("w")) return window(word);
-    unknown(word, words);
+    unknown(word, words_of(*problem_.operation));
   }
 
   template <typename T>
@@ -125,8 +170,9 @@ class Parser {
     once(word, kind);
     if (!word.take_number(a)) unknown(word, form);
     b = a;
-    if (word.take("/") && !word.take_number(b)) unknown(word, form);
-    if (!word.done()) unknown(word, form);
+    const bool has_keys = problem_.operation->operands.has(Operand::k);
+    if (has_keys && word.take("/") && !word.take_number(b)) unknown(word, form);
+    if (!word.done()) unknown(word, has_keys ? form : form.substr(0, form.find('#') + 1));
   }
 
   void dtype(Word word, Dtype value) {
@@ -147,6 +193,22 @@ class Parser {
   void feature(Word word, attune_features bit) {
     once(word, word.text());
     problem_.features |= bit;
+  }
+
+  void operand(Word word, const OperandRow& row) {
+    once(word, row.word);
+    problem_.features = row.word_is_off ? problem_.features & ~row.on : problem_.features | row.on;
+  }
+
+  void parts(Word word) {
+    once(word, "parts");
+    part_dtype_given_ = true;
+    for (const Dtype dtype : {Dtype::f16, Dtype::bf16, Dtype::f32}) {
+      if (word.text() != fmt::format("parts-{}", name_of(dtype))) continue;
+      problem_.part_dtype = dtype;
+      return;
+    }
+    unknown(word, "parts-f16, parts-bf16 or parts-f32");
   }
 
   void bias(Word word) {
@@ -187,9 +249,11 @@ class Parser {
   }
 
   void complete() {
-    for (const std::string_view kind : {"b", "h", "q", "k", "d", "dtype"})
+    for (const std::string_view kind : problem_.operation->required_words)
       if (!seen(kind))
-        fail(ATTUNE_INVALID_ARGUMENT, "problem '{}' lacks {}; it must look like '{}'", text_, kind, example);
+        fail(ATTUNE_INVALID_ARGUMENT, "problem '{}' lacks {}; it must look like '{}'", text_, kind,
+             problem_.operation->example);
+    if (!part_dtype_given_ && may_say("parts")) problem_.part_dtype = problem_.dtype;
     problem_.bias_dtype = bias_f32_ ? Dtype::f32 : problem_.dtype;
     problem_.scale = seen("scale") ? scale_ : default_scale(problem_.dim_qk);
     if (problem_.packed() && !totals_given_) {
@@ -212,9 +276,19 @@ class Parser {
     return total;
   }
 
-  bool seen(std::string_view kind) const { return std::ranges::find(seen_, kind) != seen_.end(); }
+  bool seen(std::string_view kind) const { return contains(seen_, kind); }
+
+  bool may_say(std::string_view kind) const {
+    const Operation& operation = *problem_.operation;
+    return contains(operation.required_words, kind) || contains(operation.optional_words, kind) ||
+           std::ranges::any_of(operand_rows(), [&](const OperandRow& row) {
+             return operation.operands.has(row.operand) &&
+                    (kind == row.word || (row.form == Form::scores && kind == row.name));
+           });
+  }
 
   void once(Word word, std::string_view kind) {
+    if (!may_say(kind)) unknown(word, words_of(*problem_.operation));
     if (seen(kind))
       fail(ATTUNE_INVALID_ARGUMENT, "'{}' in problem '{}' says {} a second time; once is allowed", word.text(), text_,
            kind);
@@ -231,7 +305,7 @@ class Parser {
   std::vector<std::string_view> seen_;
   Layout layout_ = Layout::bshd;
   ScoreShape bias_, mask_;
-  bool bias_f32_ = false, totals_given_ = false;
+  bool bias_f32_ = false, totals_given_ = false, part_dtype_given_ = false;
   float scale_ = 1;
 };
 

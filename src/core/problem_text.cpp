@@ -1,9 +1,10 @@
 // Problem to text, in the words that problem_parse.cpp reads.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
-#include "core/problem.hpp"
+#include "core/operation.hpp"
 
 namespace attune {
 namespace {
@@ -18,8 +19,9 @@ std::string letters_of(ScoreShape shape) {
 }
 
 // The strides of an extent of 1 are never used.
-bool same_steps(const attune_strides& a, const attune_strides& b, int64_t batch, int64_t rows, int64_t heads) {
-  return (batch <= 1 || a.batch == b.batch) && (rows <= 1 || a.row == b.row) && (heads <= 1 || a.head == b.head);
+bool same_steps(const attune_strides& a, const attune_strides& b, const RowExtents& extents) {
+  return (extents.batch <= 1 || a.batch == b.batch) && (extents.rows <= 1 || a.row == b.row) &&
+         (extents.heads <= 1 || a.head == b.head);
 }
 
 bool same_steps(const attune_score_strides& a, const attune_score_strides& b, const Problem& problem) {
@@ -28,13 +30,11 @@ bool same_steps(const attune_score_strides& a, const attune_score_strides& b, co
 }
 
 bool same_strides(const Problem& a, const Problem& b) {
-  const int64_t batch = a.packed() ? 1 : a.batch;
-  const int64_t rows_q = a.packed() ? a.total_q : a.seq_q;
-  const int64_t rows_k = a.packed() ? a.total_k : a.seq_k;
-  return same_steps(a.q, b.q, batch, rows_q, a.heads_q) && same_steps(a.k, b.k, batch, rows_k, a.heads_kv) &&
-         same_steps(a.v, b.v, batch, rows_k, a.heads_kv) && same_steps(a.o, b.o, batch, rows_q, a.heads_q) &&
-         same_steps(a.lse, b.lse, batch, rows_q, a.heads_q) && same_steps(a.bias, b.bias, a) &&
-         same_steps(a.mask, b.mask, a);
+  return std::ranges::all_of(operand_rows(), [&](const OperandRow& row) {
+    if (!has_operand(a, row)) return true;
+    if (row.strides != nullptr) return same_steps(a.*row.strides, b.*row.strides, row_extents(a, row));
+    return row.score_strides == nullptr || same_steps(a.*row.score_strides, b.*row.score_strides, a);
+  });
 }
 
 bool is_full_total(int64_t total, int64_t batch, int64_t seq) {
@@ -58,29 +58,39 @@ std::string_view layout_word(const Problem& problem) {
 }  // namespace
 
 std::string to_string(const Problem& problem) {
-  std::string text = fmt::format("fwd b{} h{}/{} q{} k{} d{}", problem.batch, problem.heads_q, problem.heads_kv,
-                                 problem.seq_q, problem.seq_k, problem.dim_qk);
+  const Operation& operation = *problem.operation;
+  std::string text(operation.name);
+  if (problem.parts != 0) text += fmt::format(" p{}", problem.parts);
+  text += fmt::format(" b{} h{}", problem.batch, problem.heads_q);
+  if (operation.operands.has(Operand::k)) text += fmt::format("/{}", problem.heads_kv);
+  text += fmt::format(" q{}", problem.seq_q);
+  if (operation.operands.has(Operand::k)) text += fmt::format(" k{}", problem.seq_k);
+  text += fmt::format(" d{}", problem.dim_qk);
   if (problem.dim_v != problem.dim_qk) text += fmt::format("/{}", problem.dim_v);
   text += fmt::format(" {}", name_of(problem.dtype));
+  if (problem.parts != 0 && problem.part_dtype != problem.dtype)
+    text += fmt::format(" parts-{}", name_of(problem.part_dtype));
   if (problem.causal != Causal::none) text += fmt::format(" {}", name_of(problem.causal));
   if (problem.window_left != unbounded || problem.window_right != unbounded)
     text += fmt::format(" w{},{}", problem.window_left, problem.window_right);
   if (problem.softcap != 0) text += fmt::format(" cap{}", problem.softcap);
-  if (problem.has(ATTUNE_SINK)) text += " sink";
-  if (problem.has(ATTUNE_BIAS)) {
-    text += fmt::format(" bias={}", letters_of(shape_of(problem.bias)));
-    if (problem.bias_dtype != problem.dtype) text += ":f32";
+  std::string lengths, left_out;
+  for (const OperandRow& row : operand_rows()) {
+    if (!operation.operands.has(row.operand)) continue;
+    if (row.form == Form::scores && problem.has(row.on)) {
+      text += fmt::format(" {}={}", row.name, letters_of(shape_of(problem.*row.score_strides)));
+      if (row.element == Element::of_bias && problem.bias_dtype != problem.dtype) text += ":f32";
+    } else if (!row.word.empty() && problem.has(row.on) != row.word_is_off) {
+      (row.word_is_off ? left_out : row.element == Element::i32 ? lengths : text) += fmt::format(" {}", row.word);
+    }
   }
-  if (problem.has(ATTUNE_MASK)) text += fmt::format(" mask={}", letters_of(shape_of(problem.mask)));
   if (problem.packed()) {
     text += " var";
     if (!is_full_total(problem.total_q, problem.batch, problem.seq_q) ||
         !is_full_total(problem.total_k, problem.batch, problem.seq_k))
       text += fmt::format("={},{}", problem.total_q, problem.total_k);
   }
-  if (problem.has(ATTUNE_USED_Q)) text += " used-q";
-  if (problem.has(ATTUNE_USED_K)) text += " used-k";
-  if (!problem.has(ATTUNE_LSE)) text += " nolse";
+  text += lengths + left_out;
   if (problem.scale != default_scale(problem.dim_qk)) text += fmt::format(" scale{}", problem.scale);
   text += layout_word(problem);
   if (problem.has(ATTUNE_OVERLAP)) text += " overlap";

@@ -102,33 +102,14 @@ void read_score_function(const attune_forward_desc& desc, Problem& problem) {
 }
 
 void read_strides(const attune_forward_desc& desc, Problem& problem) {
-  const bool packed = problem.packed();
-  const int64_t rows_q = packed ? problem.total_q : problem.seq_q;
-  const int64_t rows_k = packed ? problem.total_k : problem.seq_k;
-  const auto read = [&](const char* name, attune_strides strides, int64_t rows, int64_t heads, int64_t dim,
-                        int64_t element_bytes, bool written) {
-    if (packed) strides.batch = 0;
-    const TensorShape shape{name, packed ? 1 : problem.batch, rows, heads, dim, element_bytes};
-    check_reach(shape, strides);
-    if (written) check_distinct(shape, strides);
-    return strides;
-  };
-  const int64_t bytes = bytes_of(problem.dtype);
-  problem.q = read("desc.q", desc.q, rows_q, problem.heads_q, problem.dim_qk, bytes, false);
-  problem.k = read("desc.k", desc.k, rows_k, problem.heads_kv, problem.dim_qk, bytes, false);
-  problem.v = read("desc.v", desc.v, rows_k, problem.heads_kv, problem.dim_v, bytes, false);
-  problem.o = read("desc.o", desc.o, rows_q, problem.heads_q, problem.dim_v, bytes, true);
-  if (problem.has(ATTUNE_LSE)) problem.lse = read("desc.lse", desc.lse, rows_q, problem.heads_q, 1, 4, true);
-
-  const ScoreExtents extents{problem.batch, problem.heads_q, problem.seq_q, problem.seq_k};
-  if (problem.has(ATTUNE_BIAS)) {
-    check_reach("desc.bias", extents, bytes_of(problem.bias_dtype), desc.bias);
-    problem.bias = desc.bias;
-  }
-  if (problem.has(ATTUNE_MASK)) {
-    check_reach("desc.mask", extents, 1, desc.mask);
-    problem.mask = desc.mask;
-  }
+  problem.q = desc.q;
+  problem.k = desc.k;
+  problem.v = desc.v;
+  problem.o = desc.o;
+  problem.lse = desc.lse;
+  problem.bias = desc.bias;
+  problem.mask = desc.mask;
+  check_strides(problem);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/problem.hpp"
+#include "core/operands.hpp"
 
 namespace attune {
 
@@ -33,15 +33,17 @@ struct Sequence {
 
 // Rows past `seq_q` up to `stored_q` are not in use: they see no key (output 0, LSE -inf). Device-side
 // lengths are data, so they are clamped to what the descriptor promises instead of trusted.
-inline Sequence sequence_of(const Problem& problem, const attune_forward_args& args, int64_t b) {
+inline Sequence sequence_of(const Problem& problem, const Operands& operands, int64_t b) {
   Sequence s;
   if (problem.packed()) {
+    const auto* ends_q = operands.in<int32_t>(Operand::cu_seqlens_q);
+    const auto* ends_k = operands.in<int32_t>(Operand::cu_seqlens_k);
     const auto clamp_q = [&](int64_t x) { return std::clamp<int64_t>(x, 0, problem.total_q); };
     const auto clamp_k = [&](int64_t x) { return std::clamp<int64_t>(x, 0, problem.total_k); };
-    s.first_row_q = clamp_q(args.cu_seqlens_q[b]);
-    s.first_row_k = clamp_k(args.cu_seqlens_k[b]);
-    s.stored_q = std::min(clamp_q(args.cu_seqlens_q[b + 1]) - s.first_row_q, problem.seq_q);
-    s.seq_k = std::min(clamp_k(args.cu_seqlens_k[b + 1]) - s.first_row_k, problem.seq_k);
+    s.first_row_q = clamp_q(ends_q[b]);
+    s.first_row_k = clamp_k(ends_k[b]);
+    s.stored_q = std::min(clamp_q(ends_q[b + 1]) - s.first_row_q, problem.seq_q);
+    s.seq_k = std::min(clamp_k(ends_k[b + 1]) - s.first_row_k, problem.seq_k);
   } else {
     s.stored_q = problem.seq_q;
     s.seq_k = problem.seq_k;
@@ -49,8 +51,8 @@ inline Sequence sequence_of(const Problem& problem, const attune_forward_args& a
   s.stored_q = std::max<int64_t>(s.stored_q, 0);
   s.seq_k = std::max<int64_t>(s.seq_k, 0);
   s.seq_q = s.stored_q;
-  if (problem.has(ATTUNE_USED_Q)) s.seq_q = std::clamp<int64_t>(args.used_q[b], 0, s.seq_q);
-  if (problem.has(ATTUNE_USED_K)) s.seq_k = std::clamp<int64_t>(args.used_k[b], 0, s.seq_k);
+  if (problem.has(ATTUNE_USED_Q)) s.seq_q = std::clamp<int64_t>(operands.in<int32_t>(Operand::used_q)[b], 0, s.seq_q);
+  if (problem.has(ATTUNE_USED_K)) s.seq_k = std::clamp<int64_t>(operands.in<int32_t>(Operand::used_k)[b], 0, s.seq_k);
   return s;
 }
 

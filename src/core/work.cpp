@@ -1,8 +1,8 @@
-// How much useful work a problem is, in closed form.
+// How much useful work attention is, in closed form.
 #include <algorithm>
 #include <cstdint>
 
-#include "core/problem.hpp"
+#include "core/operation.hpp"
 #include "core/visibility.hpp"
 
 namespace attune {
@@ -52,12 +52,11 @@ double visible_scores(const Problem& problem) {
          visible_scores(problem, problem.seq_q, problem.seq_k);
 }
 
-double useful_flops(const Problem& problem) {
+double attention_flops(const Problem& problem) {
   return visible_scores(problem) * 2.0 * static_cast<double>(problem.dim_qk + problem.dim_v);
 }
 
-double compulsory_bytes(const Problem& problem) {
-  if (problem.empty()) return 0;
+double attention_bytes(const Problem& problem) {
   const KeyRange first = visible_keys(problem, 0, problem.seq_q, problem.seq_k);
   const KeyRange last = visible_keys(problem, problem.seq_q - 1, problem.seq_q, problem.seq_k);
   const auto keys = static_cast<double>(std::max<int64_t>(last.end - first.begin, 0));
@@ -69,10 +68,12 @@ double compulsory_bytes(const Problem& problem) {
   double bytes = (rows + batch * static_cast<double>(problem.heads_kv) * keys) * dims *
                  static_cast<double>(bytes_of(problem.dtype));
   if (problem.has(ATTUNE_LSE)) bytes += rows * 4;
-  if (problem.has(ATTUNE_SINK)) bytes += heads_q * 4;
-  if (problem.has(ATTUNE_BIAS))
-    bytes += distinct(problem.bias, problem) * static_cast<double>(bytes_of(problem.bias_dtype));
-  if (problem.has(ATTUNE_MASK)) bytes += distinct(problem.mask, problem);
+  for (const OperandRow& row : operand_rows()) {
+    if (!has_operand(problem, row)) continue;
+    const auto element = static_cast<double>(element_bytes(problem, row));
+    if (row.form == Form::heads) bytes += heads_q * element;
+    if (row.form == Form::scores) bytes += distinct(problem.*row.score_strides, problem) * element;
+  }
   return bytes;
 }
 

@@ -17,10 +17,10 @@
 
 namespace attune::cpu {
 
-Call make_call(const Problem& problem, const attune_forward_args& args) {
+Call make_call(const Problem& problem, const Operands& operands) {
   Call call;
   call.problem = &problem;
-  call.args = &args;
+  call.operands = &operands;
   call.group = problem.group();
   // A scale of 0 becomes queries of 0: -inf, the score of a hidden key, has no product with 0.
   const double scale = problem.scale == 0 ? 1 : std::abs(static_cast<double>(problem.scale));
@@ -109,9 +109,9 @@ class LevelPlan final : public Plan {
     partial_head_ = rows_ * (problem.dim_v + partial_header);
   }
 
-  void run(const attune_forward_args& args, void*) const override {
-    const Call call = make_call(problem, args);
-    const Tasks tasks(problem, args, rows_, heads_);
+  void run(const Operands& operands, void*) const override {
+    const Call call = make_call(problem, operands);
+    const Tasks tasks(problem, operands, rows_, heads_);
     if (packs_) return compute_by_heads(call, tasks);
     if (splits_ > 1) return compute_by_splits(call, tasks);
     for_each(tasks.count(), [&](int64_t index) {

@@ -1,12 +1,13 @@
-// Joins partial attention results over disjoint key sets.
+// Joins partial attention results over disjoint key sets, one row at a time.
 #pragma once
 
-#include "attune/attune.h"
-#include "cpu/threads.hpp"
+#include "core/operands.hpp"
 
 namespace attune::cpu {
 
-// The descriptor has been checked.
-void merge(const attune_merge_desc& desc, const attune_merge_args& args, Threads& threads);
+// Row `row` of the joined result, not rounded: dim_v values to o, the natural log-sum-exp to *lse. Reads the row of
+// every part before it returns, so an output may be one of the parts.
+void merged_row(const Problem& problem, const Operands& operands, int64_t batch, int64_t head, int64_t row, double* o,
+                double* lse);
 
 }  // namespace attune::cpu

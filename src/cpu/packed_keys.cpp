@@ -11,7 +11,7 @@ constexpr int64_t steps_per_part = 4;
 
 PackedKeys::PackedKeys(const Call& call, const Level& level, int64_t batch, int64_t head_kv)
     : call_(call), level_(level), step_bytes_(level.packed_bytes(*call.problem)) {
-  const Sequence sequence = sequence_of(*call.problem, *call.args, batch);
+  const Sequence sequence = sequence_of(*call.problem, *call.operands, batch);
   block_.batch = batch;
   block_.head_kv = head_kv;
   block_.first_row_k = sequence.first_row_k;
@@ -39,8 +39,8 @@ void PackedKeys::share(int64_t index, int64_t count, Block& block) const {
     const int64_t element = batch + (block_.first_row_k + from) * strides.row + block_.head_kv * strides.head;
     return static_cast<const char*>(data) + element * bytes_of(p.dtype);
   };
-  block.next_k = row(call_.args->k, p.k);
-  block.next_v = row(call_.args->v, p.v);
+  block.next_k = row(call_.operands->in(Operand::k), p.k);
+  block.next_v = row(call_.operands->in(Operand::v), p.v);
   block.next_count = to - from;
 }
 

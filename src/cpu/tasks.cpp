@@ -4,12 +4,12 @@
 
 namespace attune::cpu {
 
-Tasks::Tasks(const Problem& problem, const attune_forward_args& args, int rows, int heads)
-    : problem_(problem), args_(args), rows_(rows), heads_(heads) {
+Tasks::Tasks(const Problem& problem, const Operands& operands, int rows, int heads)
+    : problem_(problem), operands_(operands), rows_(rows), heads_(heads) {
   first_block_.reserve(static_cast<size_t>(problem.batch) + 1);
   first_block_.push_back(0);
   for (int64_t b = 0; b < problem.batch; ++b) {
-    const int64_t stacked = sequence_of(problem, args, b).stored_q * problem.group();
+    const int64_t stacked = sequence_of(problem, operands, b).stored_q * problem.group();
     first_block_.push_back(first_block_.back() + (stacked + rows - 1) / rows);
   }
 }
@@ -29,7 +29,7 @@ void Tasks::get(int64_t index, int64_t split, int64_t splits, Task& task) const 
 void Tasks::get_of(int64_t b, int64_t head_kv, int64_t index, int64_t split, int64_t splits, Task& task) const {
   // The last rows of a causal problem have the most work: they come first.
   const int64_t block = count_of(b) - 1 - index;
-  const Sequence sequence = sequence_of(problem_, args_, b);
+  const Sequence sequence = sequence_of(problem_, operands_, b);
   const int64_t group = problem_.group();
 
   task.number = (first_block_[static_cast<size_t>(b)] + block) * (problem_.heads_kv / heads_) + head_kv / heads_;

@@ -15,7 +15,7 @@ namespace attune::cpu {
 // must divide their number.
 class Tasks {
  public:
-  Tasks(const Problem& problem, const attune_forward_args& args, int rows, int heads);
+  Tasks(const Problem& problem, const Operands& operands, int rows, int heads);
 
   int64_t count() const { return first_block_.back() * (problem_.heads_kv / heads_); }
 
@@ -33,7 +33,7 @@ class Tasks {
 
  private:
   const Problem& problem_;
-  const attune_forward_args& args_;
+  const Operands& operands_;
   int rows_, heads_;
   std::vector<int64_t> first_block_;  // per sequence; the last is the total
 };

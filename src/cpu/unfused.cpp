@@ -38,14 +38,14 @@ class UnfusedPlan final : public Plan {
         workspace_bytes_(static_cast<uint64_t>(workspace_of(problem, level))),
         scratch_bytes_(level.scratch_bytes(problem)) {}
 
-  void run(const attune_forward_args& args, void*) const override {
-    const Call call = make_call(problem, args);
-    const Tasks tasks(problem, args, level_.tile_rows, 1);
+  void run(const Operands& operands, void*) const override {
+    const Call call = make_call(problem, operands);
+    const Tasks tasks(problem, operands, level_.tile_rows, 1);
     const auto each_tile = [&](const auto& step) {
       threads_.parallel_for(tasks.count(), [&](int64_t index) {
         Tasks::Task task;
         tasks.get(index, 0, 1, task);
-        step(task, tile(args, index, task.block.count));
+        step(task, tile(operands, index, task.block.count));
       });
     };
     each_tile([&](const Tasks::Task& task, const UnfusedTile& state) {
@@ -68,8 +68,8 @@ class UnfusedPlan final : public Plan {
   }
 
  private:
-  UnfusedTile tile(const attune_forward_args& args, int64_t index, int count) const {
-    char* at = static_cast<char*>(args.workspace) + static_cast<uint64_t>(index) * tile_bytes_;
+  UnfusedTile tile(const Operands& operands, int64_t index, int count) const {
+    char* at = static_cast<char*>(operands.workspace) + static_cast<uint64_t>(index) * tile_bytes_;
     UnfusedTile state;
     state.count = count;
     state.sums = reinterpret_cast<double*>(at);

@@ -11,7 +11,6 @@
 #include "dispatch/plan_cache.hpp"
 #include "dispatch/select.hpp"
 #include "gpu/runtime.hpp"
-#include "kernels/any/merge.hpp"
 
 namespace attune {
 
@@ -23,14 +22,17 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // The plan for a descriptor: made once, found by the bytes of the descriptor for as long as it is in use.
-  std::shared_ptr<const Plan> plan_for(const attune_forward_desc& desc);
+  // One call. Its plan is made once, and found by the bytes of the descriptor for as long as it is in use.
+  void forward(const attune_forward_desc& desc, const Operands& operands, void* stream);
+  void merge(const attune_merge_desc& desc, const Operands& operands, void* stream);
+  void run(const Problem& problem, const Operands& operands, void* stream);
 
-  // Makes every plan that a call with this descriptor may need, and keeps them, so that the call can be captured.
-  void prepare(const attune_forward_desc& desc);
-  void forward(const attune_forward_desc& desc, const attune_forward_args& args, void* stream);
-  void merge(const attune_merge_desc& desc, const attune_merge_args& args, void* stream);
-  std::string explain(const attune_forward_desc& desc);
+  std::shared_ptr<const Plan> plan_for(const attune_forward_desc& desc);
+  std::shared_ptr<const Plan> plan_for(const Problem& problem);
+
+  // Makes every plan that a call of this problem may need, and keeps them, so that the call can be captured.
+  void prepare(const Problem& problem);
+  std::string explain(const Problem& problem);
 
   cpu::Threads& threads() { return threads_; }
 
@@ -38,17 +40,24 @@ class Context {
   gpu::Runtime& gpu() const;
 
  private:
-  std::shared_ptr<const Plan> plan_for(const PlanKey& key);
+  // `resolve()` makes the Problem that the key stands for; asked where the key is new.
+  template <typename Resolve>
+  void run(const PlanKey& key, const Resolve& resolve, const Operands& operands, void* stream);
+  template <typename Resolve>
+  std::shared_ptr<const Plan> find_or_make(const PlanKey& key, const Resolve& resolve, int64_t alignment);
   // Within a call: fails if a plan has to be made while the stream is being captured.
-  std::shared_ptr<const Plan> plan_for_call(const PlanKey& key, void* stream);
+  template <typename Resolve>
+  std::shared_ptr<const Plan> plan_for_call(const PlanKey& key, const Resolve& resolve, int64_t alignment,
+                                            void* stream);
+  std::shared_ptr<const Plan> plan_for(const Problem& problem, int64_t alignment);
   std::shared_ptr<const Plan> new_plan(const Problem& problem, int64_t alignment);
-  any::Merger& merger();
+  // The kernel that this context may use, if problems of this kind are that kernel's business.
+  std::string_view forced_for(const Problem& problem) const;
 
   std::string forced_kernel_;
   cpu::Threads threads_;
-  mutable std::once_flag gpu_made_, merger_made_;
+  mutable std::once_flag gpu_made_;
   mutable std::unique_ptr<gpu::Runtime> gpu_;
-  std::unique_ptr<any::Merger> merger_;
   PlanCache plans_;  // goes before what plans refer to
 };
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/problem.hpp"
+#include "core/operation.hpp"
 
 namespace attune {
 
@@ -29,6 +29,7 @@ class Kernel {
 
   virtual std::string_view name() const = 0;  // "cpu/portable", "any/fwd", "sm90/fwd"
   virtual DeviceKind device_kind() const = 0;
+  virtual const Operation& operation() const { return forward_operation; }
 
   // Kernels that exist to be compared with (references, unfused baselines), and those that another one of this machine
   // always beats, are reached only by force.
@@ -37,7 +38,8 @@ class Kernel {
   // Why this kernel cannot serve the problem here, as a clause ("head dim 80 is not 64, 128 or 256"), or "".
   virtual std::string refusal(const Problem& problem, const Context& context) const = 0;
 
-  // Bytes to which q, k, v and o must be aligned. A call with less goes to the best kernel that is content with it.
+  // Bytes to which the operands of Form::rows in the problem's dtype must be aligned (of the forward pass q, k, v and
+  // o). A call with less goes to the best kernel that is content with it.
   virtual int64_t pointer_alignment(const Problem& problem) const { return bytes_of(problem.dtype); }
 
   // Predicted run time: the selection takes the smallest. Only the order matters.
@@ -51,6 +53,11 @@ class Kernel {
 
   // Everything that can be done before the tensors are known. Called once per problem and context.
   virtual std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const = 0;
+
+  // For kernels that are few and serve every problem of their operation. attune_prepare has them made ready for its
+  // device, whatever it prepares, and from then on their plans may be made inside a graph capture.
+  virtual void make_ready(int /*device_index*/, Context&) const {}
+  virtual bool is_ready(int /*device_index*/, const Context&) const { return false; }
 };
 
 // Immutable once made; run() may be called from many threads at once.
@@ -61,7 +68,7 @@ class Plan {
   Plan& operator=(const Plan&) = delete;
   virtual ~Plan() = default;
 
-  virtual void run(const attune_forward_args& args, void* stream) const = 0;
+  virtual void run(const Operands& operands, void* stream) const = 0;
   virtual uint64_t workspace_bytes() const { return 0; }
   // What the kernel would like a reader to know: tiles, grid, shared memory, where the cubin came from.
   virtual std::string describe() const { return {}; }

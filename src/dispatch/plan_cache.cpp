@@ -7,7 +7,25 @@
 
 namespace attune {
 
-static_assert(sizeof(PlanKey) == sizeof(attune_forward_desc) + sizeof(int64_t), "PlanKey has padding");
+static_assert(sizeof(PlanKey) == sizeof(Problem) + 2 * sizeof(int64_t), "PlanKey has padding");
+
+template <typename T>
+PlanKey::PlanKey(Of what, const T& value, int64_t of_alignment) : of_(what), alignment_(of_alignment) {
+  static_assert(sizeof value <= sizeof bytes_);
+  std::memcpy(bytes_.data(), &value, sizeof value);
+  std::memset(bytes_.data() + sizeof value, 0, sizeof bytes_ - sizeof value);
+}
+
+PlanKey::PlanKey(const attune_forward_desc& desc, int64_t alignment) : PlanKey(Of::forward_desc, desc, alignment) {}
+PlanKey::PlanKey(const attune_merge_desc& desc, bool with_lse, int64_t alignment)
+    : PlanKey(with_lse ? Of::merge_desc_with_lse : Of::merge_desc, desc, alignment) {}
+PlanKey::PlanKey(const Problem& problem, int64_t alignment) : PlanKey(Of::problem, problem, alignment) {}
+
+PlanKey PlanKey::with_alignment(int64_t other) const {
+  PlanKey key = *this;
+  key.alignment_ = other;
+  return key;
+}
 
 bool PlanKey::operator==(const PlanKey& other) const { return std::memcmp(this, &other, sizeof *this) == 0; }
 

@@ -1,8 +1,11 @@
-// The plans that a context keeps, found by the bytes of a descriptor. Lengths that never come back must not fill the
-// memory, so only the plans used last are kept, and those that attune_prepare made.
+// The plans that a context keeps, found by the bytes of a descriptor, or of the problem that several descriptors ask
+// for. Lengths that never come back must not fill the memory, so only the plans used last are kept, and those that
+// attune_prepare made.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
@@ -13,15 +16,30 @@
 namespace attune {
 
 struct PlanKey {
-  attune_forward_desc desc;
-  int64_t alignment;  // that the plan may count on
+  // `alignment`: that the plan may count on.
+  PlanKey(const attune_forward_desc& desc, int64_t alignment);
+  PlanKey(const attune_merge_desc& desc, bool with_lse, int64_t alignment);
+  PlanKey(const Problem& problem, int64_t alignment);
+
   bool operator==(const PlanKey& other) const;
+  PlanKey with_alignment(int64_t other) const;
+
+ private:
+  friend class PlanCache;
+  enum class Of : int64_t { forward_desc, merge_desc, merge_desc_with_lse, problem };
+  template <typename T>
+  PlanKey(Of what, const T& value, int64_t of_alignment);
+
+  Of of_;
+  int64_t alignment_;
+  alignas(8) std::array<std::byte, sizeof(Problem)> bytes_;  // the rest 0
 };
 
 // Thread-safe. A plan lives for as long as somebody holds it, kept or not.
 class PlanCache {
  public:
-  static constexpr size_t default_capacity = 4096;
+  // For 4096 descriptors, each with a problem of its own.
+  static constexpr size_t default_capacity = 2 * 4096;
 
   // capacity: of plans that attune_prepare did not make.
   explicit PlanCache(size_t capacity = default_capacity) : capacity_(capacity) {}

@@ -18,8 +18,13 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
   Selection selection;
   for (const Kernel* kernel : kernels()) {
     if (kernel->device_kind() != problem.device_kind) continue;
-    if (forced.empty() ? !kernel->selectable() : kernel->name() != forced) continue;
-    Candidate candidate{kernel, 0, kernel->refusal(problem, context)};
+    const bool other_operation = &kernel->operation() != problem.operation;
+    if (forced.empty() ? !kernel->selectable() || other_operation : kernel->name() != forced) continue;
+    Candidate candidate{kernel, 0, ""};
+    if (other_operation)
+      candidate.refusal = fmt::format("it computes {}, not {}", kernel->operation().name, problem.operation->name);
+    else
+      candidate.refusal = kernel->refusal(problem, context);
     if (const int64_t needed = kernel->pointer_alignment(problem); candidate.refusal.empty() && needed > alignment)
       candidate.refusal = fmt::format("it needs pointers aligned to {} bytes", needed);
     if (candidate.refusal.empty()) candidate.predicted_seconds = kernel->predicted_seconds(problem, context);

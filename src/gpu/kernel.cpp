@@ -24,11 +24,11 @@ class GpuPlan final : public Plan {
     }
   }
 
-  void run(const attune_forward_args& args, void* stream) const override {
+  void run(const Operands& operands, void* stream) const override {
     const CurrentContext current(driver_, context_);
     alignas(64) std::byte params[largest_params_bytes];
     for (size_t i = 0; i < launches_.size(); ++i) {
-      recipe_.steps[i].bind(driver_, args, params);
+      recipe_.steps[i].bind(driver_, operands, params);
       launches_[i](driver_, params, static_cast<CUstream>(stream));
     }
   }

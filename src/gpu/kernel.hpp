@@ -25,18 +25,17 @@ struct Step {
   bool programmatic = false;  // see Launch; of the first step only if ATTUNE_OVERLAP is asked for
   // Writes unit.params_bytes for one call to `params`, which is aligned to 64 bytes. On the hot path: must not
   // allocate.
-  std::function<void(const Driver&, const attune_forward_args&, void* params)> bind;
+  std::function<void(const Driver&, const Operands&, void* params)> bind;
 };
 
-// `constant` holds what does not depend on the call; fill(params, args, driver) adds the pointers and tensor maps.
+// `constant` holds what does not depend on the call; fill(params, operands, driver) adds the pointers and tensor maps.
 template <typename Params, typename Fill>
 Step make_step(jit::DeviceUnit unit, jit::Dim3 grid, const Params& constant, Fill fill) {
   static_assert(std::is_trivially_copyable_v<Params> && std::is_standard_layout_v<Params>);
   unit.params_bytes = sizeof(Params);
-  return {std::move(unit), grid, false,
-          [constant, fill](const Driver& driver, const attune_forward_args& args, void* params) {
+  return {std::move(unit), grid, false, [constant, fill](const Driver& driver, const Operands& operands, void* params) {
             Params& out = *new (params) Params(constant);
-            fill(out, args, driver);
+            fill(out, operands, driver);
           }};
 }
 
@@ -46,7 +45,8 @@ struct Recipe {
   uint64_t workspace_bytes = 0;
 };
 
-inline constexpr size_t largest_params_bytes = 4096;
+// A merge passes two pointers for each of up to 256 parts.
+inline constexpr size_t largest_params_bytes = 8192;
 
 class GpuKernel : public Kernel {
  public:

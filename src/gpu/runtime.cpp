@@ -93,6 +93,12 @@ const LoadedKernel& Runtime::load(const jit::DeviceUnit& unit, int device_index)
   }
 }
 
+bool Runtime::is_loaded(const jit::DeviceUnit& unit, int device_index) {
+  const auto built = store_.find(unit, device(device_index).properties().arch(), newest_compiler_major());
+  const std::lock_guard lock(mutex_);
+  return built != nullptr && loaded_.contains({device_index, built->key, unit.smem_bytes});
+}
+
 bool Runtime::is_capturing(int device_index, void* stream) {
   Device& target = device(device_index);
   const CurrentContext current(*driver_, target.context());

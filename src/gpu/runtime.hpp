@@ -42,6 +42,8 @@ class Runtime {
   // Compiles if need be and loads. Not to be called inside a graph capture.
   const LoadedKernel& load(const jit::DeviceUnit& unit, int device_index);
 
+  bool is_loaded(const jit::DeviceUnit& unit, int device_index);
+
   // A kernel must not be compiled or loaded for a call on such a stream.
   bool is_capturing(int device_index, void* stream);
 

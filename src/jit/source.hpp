@@ -18,8 +18,9 @@ class Sources {
   explicit Sources(std::string checkout);  // "": the embedded ones; otherwise a directory, read anew each time
   static Sources from_environment();       // ATTUNE_SOURCE_DIR
 
-  std::string read(std::string_view path) const;  // throws ATTUNE_COMPILE_ERROR if there is no such file
-  std::string origin() const;                     // "embedded" or the directory
+  std::string read(std::string_view path) const;       // throws ATTUNE_COMPILE_ERROR if there is no such file
+  std::string origin() const;                          // "embedded" or the directory
+  bool constant() const { return checkout_.empty(); }  // the same whenever they are read
 
   // Every file that `text` includes as "kernels/...", directly or not: each once, in order of first sight. Other
   // includes belong to the host's side of a shared header.

@@ -1,5 +1,7 @@
 #include "jit/store.hpp"
 
+#include <chrono>
+
 #include "core/error.hpp"
 #include "jit/embedded.hpp"
 #include "jit/nvrtc.hpp"
@@ -62,9 +64,28 @@ StoreOptions store_options_from_environment() {
 Store::Store(StoreOptions options)
     : options_(std::move(options)), cache_(options_.cache_directory, options_.cache_bytes) {}
 
+Key Store::content_of(const std::string& unit_text, const std::string& arch) {
+  if (!options_.sources.constant()) return content_key(unit_text, options_.sources.closure(unit_text), arch);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = contents_.find({unit_text, arch}); known != contents_.end()) return known->second;
+  }
+  const Key content = content_key(unit_text, options_.sources.closure(unit_text), arch);
+  const std::lock_guard lock(mutex_);
+  return contents_.try_emplace({unit_text, arch}, content).first->second;
+}
+
+std::shared_ptr<const Built> Store::find(const DeviceUnit& unit, const std::string& arch, int newest_major) {
+  const Key content = content_of(source_of(unit), arch);
+  const std::lock_guard lock(mutex_);
+  const auto entry = made_.find({content, newest_major});
+  if (entry == made_.end() || entry->second.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+    return nullptr;
+  return entry->second.get();
+}
+
 std::shared_ptr<const Built> Store::get(const DeviceUnit& unit, const std::string& arch, int newest_major) {
-  const std::string text = source_of(unit);
-  const Key content = content_key(text, options_.sources.closure(text), arch);
+  const Key content = content_of(source_of(unit), arch);
   const std::pair memory_key(content, newest_major);
 
   std::promise<Result> promise;

@@ -58,11 +58,16 @@ class Store {
   // the measured one makes a kernel that spills or serialises.
   std::shared_ptr<const Built> get(const DeviceUnit& unit, const std::string& arch, int newest_major = INT_MAX);
 
+  // What get() has given before, or nullptr. Does not wait.
+  std::shared_ptr<const Built> find(const DeviceUnit& unit, const std::string& arch, int newest_major = INT_MAX);
+
   // Where sources, packs, cache and compiler are, or why they are not: one line each.
   std::string describe(int newest_major = INT_MAX);
 
  private:
   using Result = std::shared_ptr<const Built>;
+
+  Key content_of(const std::string& unit_text, const std::string& arch);
 
   Result make(const DeviceUnit& unit, const std::string& arch, const Key& content, int newest_major);
   Result compile(const DeviceUnit& unit, const std::string& arch, const Key& content, const Compiler& compiler);
@@ -72,6 +77,8 @@ class Store {
   Cache cache_;
   std::mutex mutex_;
   std::map<std::pair<Key, int>, std::shared_future<Result>> made_;
+  std::map<std::pair<std::string, std::string>, Key>
+      contents_;                                    // by unit and architecture; of sources that never change
   std::map<std::string, std::vector<Pack>> packs_;  // by architecture
   std::vector<std::string> complaints_;             // of packs that could not be used
 };

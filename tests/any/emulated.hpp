@@ -42,12 +42,12 @@ inline gpu::Step step_of(std::string_view kernel_name, const Problem& problem, s
 }
 
 template <int warps, int rows_per_warp>
-void run_forward(const Problem& problem, const attune_forward_args& args, unsigned seed) {
+void run_forward(const Problem& problem, const Operands& operands, unsigned seed) {
   using namespace device::any_fwd;
   const gpu::Step step =
       step_of("any/fwd", problem, fmt::format(".warps = {}, .rows_per_warp = {}", warps, rows_per_warp));
   Params params{};
-  step.bind(gpu::Driver{}, args, &params);
+  step.bind(gpu::Driver{}, operands, &params);
   with_dtype(problem.dtype, [&](auto dtype) {
     with_dim(problem, [&](auto dim) {
       constexpr Variant variant{dtype.value, dim.value, dim.value};
@@ -59,23 +59,23 @@ void run_forward(const Problem& problem, const attune_forward_args& args, unsign
 }
 
 // With one of several configurations.
-inline void forward(const Problem& problem, const attune_forward_args& args, unsigned seed) {
+inline void forward(const Problem& problem, const Operands& operands, unsigned seed) {
   switch (problem.seq_q <= 8 ? 2 : seed % 3) {
     case 0:
-      return run_forward<4, 2>(problem, args, seed);
+      return run_forward<4, 2>(problem, operands, seed);
     case 1:
-      return run_forward<8, 1>(problem, args, seed);
+      return run_forward<8, 1>(problem, operands, seed);
     default:
-      return run_forward<4, 1>(problem, args, seed);
+      return run_forward<4, 1>(problem, operands, seed);
   }
 }
 
-// Unrounded results as DeviceReference gives them, or rounded ones to args where o is null.
-inline void reference(const Problem& problem, const attune_forward_args& args, double* o, double* lse, unsigned seed) {
+// Unrounded results as DeviceReference gives them, or rounded ones to the operands where o is null.
+inline void reference(const Problem& problem, const Operands& operands, double* o, double* lse, unsigned seed) {
   using namespace device::any_reference;
   const gpu::Step step = step_of("any/reference", problem, ".warps = 8");
   Params params{};
-  step.bind(gpu::Driver{}, args, &params);
+  step.bind(gpu::Driver{}, operands, &params);
   params.o = o;
   params.lse = lse;
   with_dtype(problem.dtype, [&](auto dtype) {
@@ -86,6 +86,15 @@ inline void reference(const Problem& problem, const attune_forward_args& args, d
                     [&] { run<variant, config>(params); });
     });
   });
+}
+
+inline void merge(const Problem& problem, const Operands& operands, unsigned seed) {
+  using namespace device::any_merge;
+  const gpu::Step step = step_of("any/merge", problem, ".warps = 4");
+  Params params{};
+  step.bind(gpu::Driver{}, operands, &params);
+  Block::launch(some_blocks(step.grid, seed), step.unit.threads, step.unit.smem_bytes, seed,
+                [&] { run<Variant{}, Config{}>(params); });
 }
 
 }  // namespace attune::emulator

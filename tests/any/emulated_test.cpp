@@ -6,13 +6,11 @@
 
 #include <cstdlib>
 
-#include "cpu/merge.hpp"
 #include "cpu/reference.hpp"
-#include "kernels/any/merge.hpp"
 #include "lab/check/checker.hpp"
 #include "lab/check/random_problem.hpp"
+#include "lab/sets.hpp"
 #include "tests/support/budget.hpp"
-#include "tests/support/merge_desc.hpp"
 
 namespace attune {
 namespace {
@@ -26,13 +24,18 @@ using lab::Tensors;
 class EmulatedExecutor final : public lab::Executor {
  public:
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
-  lab::Choice choose(std::string_view, const Problem&) override { return {"any/fwd", "emulated"}; }
-  std::vector<std::string> settings() const override { return {"1", "2", "3"}; }
-  void forward(std::string_view, Tensors& tensors, std::string_view setting) override {
-    if (tensors.problem.empty()) return;
-    emulator::forward(tensors.problem, tensors.args(), static_cast<unsigned>(std::stoi(std::string(setting))) + seed);
+  lab::Choice choose(std::string_view, const Problem& problem) override {
+    return {problem.operation == &merge_operation ? "any/merge" : "any/fwd", "emulated"};
   }
-  void merge(const attune_merge_desc&, const attune_merge_args&) override { FAIL() << "tested below"; }
+  std::vector<std::string> settings() const override { return {"1", "2", "3"}; }
+  void run(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
+    if (tensors.problem.empty()) return;
+    const unsigned number = static_cast<unsigned>(std::stoi(std::string(setting))) + seed;
+    if (kernel == "any/merge")
+      emulator::merge(tensors.problem, tensors.operands(), number);
+    else
+      emulator::forward(tensors.problem, tensors.operands(), number);
+  }
   unsigned seed = 0;
 };
 
@@ -104,16 +107,16 @@ TEST_F(Emulated, ForwardIsTheSameInAnyOrderOfThreads) {
   const Problem problem = parse_problem("fwd b1 h2/1 q40 k70 d32 bf16 causal-br");
   const Tensors inputs = lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);
   Tensors first = inputs, second = inputs;
-  emulator::run_forward<4, 2>(first.problem, first.args(), 0);
-  emulator::run_forward<4, 2>(second.problem, second.args(), 5);
-  EXPECT_TRUE(std::ranges::equal(first.o.whole(), second.o.whole()));
+  emulator::run_forward<4, 2>(first.problem, first.operands(), 0);
+  emulator::run_forward<4, 2>(second.problem, second.operands(), 5);
+  EXPECT_TRUE(std::ranges::equal(first[Operand::o].whole(), second[Operand::o].whole()));
 }
 
 TEST_F(Emulated, ForwardNeverWritesOutside) {
   for (const Storage storage : {Storage::padded, Storage::odd}) {
     const Problem problem = parse_problem("fwd b3 h2/1 q30 k40 d24 bf16 var");
     Tensors tensors = lab::make_inputs(problem, InputKind::normal, 3, storage, threads);
-    emulator::forward(tensors.problem, tensors.args(), 1);
+    emulator::forward(tensors.problem, tensors.operands(), 1);
     EXPECT_EQ(lab::stray_writes(tensors), "");
   }
 }
@@ -124,12 +127,12 @@ TEST_F(Emulated, NotANumberStaysWhereItBelongs) {
   Tensors tensors = lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);
   constexpr int bad_key = 21;
   for (int d = 0; d < 32; ++d) {
-    tensors.k.as<uint16_t>()[tensors.problem.k.row * bad_key + d] = 0x7e00;
-    tensors.v.as<uint16_t>()[tensors.problem.v.row * bad_key + d] = 0x7c00;
+    tensors[Operand::k].as<uint16_t>()[tensors.problem.k.row * bad_key + d] = 0x7e00;
+    tensors[Operand::v].as<uint16_t>()[tensors.problem.v.row * bad_key + d] = 0x7c00;
   }
-  emulator::run_forward<4, 2>(tensors.problem, tensors.args(), 1);
+  emulator::run_forward<4, 2>(tensors.problem, tensors.operands(), 1);
   for (int row = 0; row < 40; ++row) {
-    const float value = f16_to_float(tensors.o.as<uint16_t>()[tensors.problem.o.row * row]);
+    const float value = f16_to_float(tensors[Operand::o].as<uint16_t>()[tensors.problem.o.row * row]);
     EXPECT_EQ(std::isfinite(value), row < bad_key) << "row " << row;
   }
 }
@@ -142,14 +145,14 @@ void expect_reference_agrees(const Problem& asked, InputKind input, uint64_t see
   const double unset = std::nan("");
   std::vector<double> o(static_cast<size_t>(problem.heads_q * rows * problem.dim_v), unset);
   std::vector<double> lse(static_cast<size_t>(problem.heads_q * rows), unset);
-  emulator::reference(problem, tensors.args(), o.data(), lse.data(), static_cast<unsigned>(seed));
+  emulator::reference(problem, tensors.operands(), o.data(), lse.data(), static_cast<unsigned>(seed));
   std::vector<double> right(static_cast<size_t>(problem.dim_v));
   for (int64_t batch = 0; batch < problem.batch; ++batch) {
     const Sequence sequence = tensors.sequence(batch);
     for (int64_t head = 0; head < problem.heads_q; ++head)
       for (int64_t row = 0; row < sequence.stored_q; ++row) {
         double right_lse = 0;
-        cpu::reference_row(problem, tensors.args(), batch, head, row, right.data(), &right_lse, nullptr);
+        cpu::reference_row(problem, tensors.operands(), batch, head, row, right.data(), &right_lse, nullptr);
         const int64_t at = head * rows + (problem.packed() ? sequence.first_row_q + row : batch * problem.seq_q + row);
         if (std::isinf(right_lse))
           ASSERT_EQ(lse[at], right_lse);
@@ -172,50 +175,10 @@ TEST_F(Emulated, ReferenceAgreesWithTheOneOnTheCpu) {
   }
 }
 
-TEST(EmulatedMerge, AgreesWithTheOneOnTheCpu) {
-  constexpr int64_t batch = 2, heads = 3, rows = 5, dim = 70, parts = 37;
-  constexpr int64_t elements = batch * heads * rows * dim, lines = batch * heads * rows;
-  cpu::Threads threads{attune_options{}};
-  for (const attune_dtype part_dtype : {ATTUNE_F16, ATTUNE_BF16, ATTUNE_F32})
-    for (const attune_dtype dtype : {ATTUNE_F16, ATTUNE_BF16, ATTUNE_F32}) {
-      const attune_merge_desc desc = test::dense_merge_desc(part_dtype, dtype, parts, batch, heads, rows, dim);
-      std::vector<std::vector<float>> part_o(parts), part_lse(parts);
-      std::vector<const void*> part_o_pointers;
-      std::vector<const float*> part_lse_pointers;
-      uint32_t state = 1;
-      const auto number = [&] {
-        return static_cast<float>(static_cast<int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-28f;
-      };
-      for (int i = 0; i < parts; ++i) {
-        part_o[i].resize(elements);
-        for (int64_t at = 0; at < elements; ++at) store_element(part_o[i].data(), Dtype(part_dtype), at, number());
-        for (int64_t at = 0; at < lines; ++at) part_lse[i].push_back(number());
-        // Rows with a part that sees nothing, whose values are not to be read, and a row that sees nothing at all.
-        if (i % 4 == 1) part_lse[i][2] = -INFINITY;
-        if (i % 4 == 1) store_element(part_o[i].data(), Dtype(part_dtype), 2 * dim, NAN);
-        part_lse[i][3] = -INFINITY;
-        part_o_pointers.push_back(part_o[i].data());
-        part_lse_pointers.push_back(part_lse[i].data());
-      }
-      std::vector<float> o(elements), lse(lines), right_o(elements), right_lse(lines);
-      attune_merge_args args{sizeof args,     0, part_o_pointers.data(), part_lse_pointers.data(), right_o.data(),
-                             right_lse.data()};
-      cpu::merge(desc, args, threads);
-
-      args.o = o.data();
-      args.lse = lse.data();
-      using namespace device::any_merge;
-      const Params params = any::merge_params(desc, args);
-      const jit::DeviceUnit unit = any::merge_unit();
-      emulator::Block::launch({5, 1, 1}, unit.threads, unit.smem_bytes, 3, [&] { run<Variant{}, Config{}>(params); });
-      for (int64_t at = 0; at < elements; ++at)
-        EXPECT_NEAR(load_element(o.data(), Dtype(dtype), at), load_element(right_o.data(), Dtype(dtype), at), 1e-6);
-      for (int64_t at = 0; at < lines; ++at)
-        if (std::isinf(right_lse[at]))
-          EXPECT_EQ(lse[at], right_lse[at]);
-        else
-          EXPECT_NEAR(lse[at], right_lse[at], 1e-6);
-    }
+TEST_F(Emulated, MergesJoinPartsOfEveryType) {
+  for (const std::string& problem : lab::find_set("merge").problems)
+    for (const InputKind input : {InputKind::normal, InputKind::rising_max, InputKind::extremes})
+      expect_good(case_of(problem, input, input == InputKind::normal ? Storage::odd : Storage::dense));
 }
 
 TEST(Emulator, SeesABarrierThatNotAllThreadsReach) {

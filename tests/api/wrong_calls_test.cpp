@@ -138,7 +138,20 @@ struct Table : test::Spoil<D, A> {
       {"o_is_q", dense, [](D&, A& a) { a.q = a.o; }, "which is args.q too", "must not be an input"},
       {"o_is_k", dense, [](D&, A& a) { a.k = a.o; }, "which is args.k too", "must not be an input"},
       {"o_is_v", dense, [](D&, A& a) { a.v = a.o; }, "which is args.v too", "must not be an input"},
-      {"lse_is_o", dense, [](D&, A& a) { a.lse = static_cast<float*>(a.o); }, "which is args.o too", "must not be"},
+      {"lse_is_o", dense, [](D&, A& a) { a.lse = static_cast<float*>(a.o); }, "which is args.lse too", "of its own"},
+      {"o_is_bias", dense, [](D&, A& a) { a.bias = a.o; }, "args.o is 0x",
+       "which is args.bias too; the output must not"},
+      {"o_is_mask", dense, [](D&, A& a) { a.mask = static_cast<uint8_t*>(a.o); }, "which is args.mask too", "an input"},
+      {"o_is_sink", dense, [](D&, A& a) { a.sink = static_cast<float*>(a.o); }, "which is args.sink too", "an input"},
+      {"lse_is_q", dense, [](D&, A& a) { a.q = a.lse; }, "args.lse is 0x", "which is args.q too; the output must not"},
+      {"lse_is_k", dense, [](D&, A& a) { a.k = a.lse; }, "args.lse is 0x", "which is args.k too"},
+      {"lse_is_v", dense, [](D&, A& a) { a.v = a.lse; }, "args.lse is 0x", "which is args.v too"},
+      {"lse_is_bias", dense, [](D&, A& a) { a.bias = a.lse; }, "args.lse is 0x", "which is args.bias too"},
+      {"lse_is_mask", dense, [](D&, A& a) { a.mask = reinterpret_cast<uint8_t*>(a.lse); }, "args.lse is 0x",
+       "which is args.mask too"},
+      {"lse_is_sink", dense, [](D&, A& a) { a.sink = a.lse; }, "args.lse is 0x", "which is args.sink too"},
+      {"lse_is_used_k", dense, [](D&, A& a) { a.used_k = reinterpret_cast<int32_t*>(a.lse); }, "args.lse is 0x",
+       "which is args.used_k too"},
   };
 };
 

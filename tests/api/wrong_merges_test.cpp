@@ -79,6 +79,12 @@ struct Table : test::Spoil<D, A> {
          d.lse = {6, 2, 1};
        },
        "args.lse is args.part_lse[1] too", "desc.lse must then equal desc.part_lse"},
+      {"o_is_lse", [](D&, A& a) { a.lse = static_cast<float*>(a.o); }, "args.o is 0x",
+       "which is args.lse too; each output needs memory of its own"},
+      {"o_is_part_lse", [](D&, A& a) { second(a.part_lse) = static_cast<float*>(a.o); },
+       "args.o is args.part_lse[1] too", "the output must not be an input"},
+      {"lse_is_part_o", [](D&, A& a) { second(a.part_o) = a.lse; }, "args.lse is args.part_o[1] too",
+       "the output must not be an input"},
   };
 };
 

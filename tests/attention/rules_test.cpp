@@ -131,7 +131,7 @@ TEST(SequenceRows, AgreeWithTheRuleOfTheReferencesOnAnyLengths) {
          problem.has(ATTUNE_USED_Q) ? args.used_q : nullptr, problem.has(ATTUNE_USED_K) ? args.used_k : nullptr,
          problem.seq_q, problem.seq_k, problem.total_q, problem.total_k},
         0);
-    const Sequence expected = sequence_of(problem, args, 0);
+    const Sequence expected = sequence_of(problem, operands_of(args), 0);
     ASSERT_EQ(rows.first_row_q, expected.first_row_q);
     ASSERT_EQ(rows.first_row_k, expected.first_row_k);
     ASSERT_EQ(rows.seq_q, expected.seq_q);

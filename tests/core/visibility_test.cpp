@@ -64,7 +64,8 @@ TEST(Visibility, SequencesOfADenseProblem) {
 
   problem.features = ATTUNE_USED_Q | ATTUNE_USED_K;
   const Lengths lengths{{}, {}, {3, 99}, {-4, 6}};
-  const Sequence first = sequence_of(problem, lengths.args(), 0), second = sequence_of(problem, lengths.args(), 1);
+  const Sequence first = sequence_of(problem, operands_of(lengths.args()), 0),
+                 second = sequence_of(problem, operands_of(lengths.args()), 1);
   EXPECT_EQ(first.seq_q, 3);
   EXPECT_EQ(first.stored_q, 5);
   EXPECT_EQ(first.seq_k, 0);
@@ -81,7 +82,8 @@ TEST(Visibility, SequencesOfAPackedProblem) {
   problem.total_q = 9;
   problem.total_k = 12;
   const Lengths lengths{{0, 4, 4, 9}, {0, 8, 9, 12}, {4, 1, 2}, {}};
-  const Sequence second = sequence_of(problem, lengths.args(), 1), third = sequence_of(problem, lengths.args(), 2);
+  const Sequence second = sequence_of(problem, operands_of(lengths.args()), 1),
+                 third = sequence_of(problem, operands_of(lengths.args()), 2);
   EXPECT_EQ(second.stored_q, 0);
   EXPECT_EQ(second.seq_q, 0);
   EXPECT_EQ(second.first_row_k, 8);
@@ -106,7 +108,7 @@ TEST(Visibility, WildLengthsStayInsideTheTensors) {
     for (const int32_t end : wild)
       for (const int32_t used : wild) {
         const Lengths lengths{{begin, end}, {end, begin}, {used}, {used}};
-        const Sequence s = sequence_of(problem, lengths.args(), 0);
+        const Sequence s = sequence_of(problem, operands_of(lengths.args()), 0);
         ASSERT_GE(s.first_row_q, 0);
         ASSERT_LE(s.first_row_q + s.stored_q, problem.total_q);
         ASSERT_LE(s.stored_q, problem.seq_q);

@@ -221,7 +221,7 @@ class HighFloat32 : public test::CpuKernel {
       for (int64_t head = 0; head < p.heads_q; ++head)
         for (int64_t row = 0; row < p.seq_q; ++row) {
           double lse = 0;
-          reference_row(p, args, b, head, row, expected.data(), &lse, nullptr);
+          reference_row(p, operands_of(args), b, head, row, expected.data(), &lse, nullptr);
           const float* const o = static_cast<const float*>(args.o) + b * p.o.batch + row * p.o.row + head * p.o.head;
           for (int64_t j = 0; j < p.dim_v; ++j) {
             const double wanted = expected[static_cast<size_t>(j)];

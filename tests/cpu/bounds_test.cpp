@@ -61,7 +61,7 @@ TEST_P(CpuBounds, AHiddenKeyHasNoInfluence) {
     const std::vector<uint8_t> spoiled = call.o.copy();
 
     const Problem problem = problem_from(d);
-    const Sequence sequence = sequence_of(problem, call.args(), 0);
+    const Sequence sequence = sequence_of(problem, operands_of(call.args()), 0);
     const auto row_bytes = static_cast<size_t>(16 * bytes_of(problem.dtype));
     for (int64_t row = 0; row < d.seq_q; ++row) {
       const KeyRange range = visible_keys(problem, row, sequence.seq_q, sequence.seq_k);
@@ -164,7 +164,7 @@ TEST_P(CpuBounds, OffsetsBeyond31Bits) {
     const Problem problem = problem_from(d);
     std::vector<double> expected(20);
     for (const int64_t index : {0, 1}) {
-      cpu::reference_row(problem, args, dimension == 0 ? index : 0, dimension == 2 ? index : 0,
+      cpu::reference_row(problem, operands_of(args), dimension == 0 ? index : 0, dimension == 2 ? index : 0,
                          dimension == 1 ? index : 0, expected.data(), nullptr, nullptr);
       for (int64_t i = 0; i < 20; ++i)
         EXPECT_NEAR(f16_to_float(o[index * stride + i]), expected[static_cast<size_t>(i)], 4e-3)

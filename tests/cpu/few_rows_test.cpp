@@ -261,7 +261,7 @@ TEST_P(FewRows, SpecialValues) {
           return load_element(call.o.data(), Dtype::bf16, head * call.desc.o.head + column);
         };
         std::vector<double> expected(static_cast<size_t>(dim));
-        cpu::reference_row(problem, call.args(), 0, head, 0, expected.data(), nullptr, nullptr);
+        cpu::reference_row(problem, operands_of(call.args()), 0, head, 0, expected.data(), nullptr, nullptr);
         EXPECT_NEAR(o(3), expected[3], 0x1p-133) << text << " head " << head;  // the smallest number of all
         EXPECT_NEAR(o(9) / expected[9], 1.0, 0.01) << text << " head " << head;
         EXPECT_EQ(o(40), 0.0f) << text << " head " << head;

@@ -223,7 +223,7 @@ TEST_P(CpuKernels, ExtremeScalesGiveNumbers) {
         for (int64_t row = 0; row < desc.seq_q; ++row) {
           std::vector<double> expected(static_cast<size_t>(desc.dim_v));
           double lse = 0, largest = 0;
-          cpu::reference_row(problem, args, 0, 0, row, expected.data(), &lse, &largest);
+          cpu::reference_row(problem, operands_of(args), 0, 0, row, expected.data(), &lse, &largest);
           // Without a bias everything up to the weights is exact. A bias added to a large score is rounded.
           const double bound = 2 * tolerance(desc.dtype, feature == ATTUNE_BIAS ? std::min(largest, 1e6) : 10);
           for (int64_t j = 0; j < desc.dim_v; ++j)
@@ -263,7 +263,7 @@ TEST_P(CpuKernels, HugeScoresBesideOrdinaryOnes) {
         for (int64_t row = 0; row < desc.seq_q; ++row) {
           std::vector<double> expected(static_cast<size_t>(desc.dim_v));
           double lse = 0, largest = 0;
-          cpu::reference_row(problem, args, 0, head, row, expected.data(), &lse, &largest);
+          cpu::reference_row(problem, operands_of(args), 0, head, row, expected.data(), &lse, &largest);
           for (int64_t j = 0; j < desc.dim_v; ++j) {
             o.push_back(o_at(call, row * desc.o.row + head * desc.o.head + j));
             ASSERT_NEAR(o.back(), expected[static_cast<size_t>(j)], 2 * tolerance(desc.dtype, 10))
@@ -295,7 +295,7 @@ TEST_P(CpuKernels, LogitsNearMinusHundredThousand) {
     const attune_forward_args args = call.args();
     std::vector<double> expected(static_cast<size_t>(d.dim_v));
     double lse = 0, largest = 0;
-    cpu::reference_row(problem, args, 0, 0, 0, expected.data(), &lse, &largest);
+    cpu::reference_row(problem, operands_of(args), 0, 0, 0, expected.data(), &lse, &largest);
     EXPECT_NEAR(largest, 1e5, 1e3);
     EXPECT_NEAR(lse_at(call, 0), lse, 2e-5 * std::abs(lse)) << text;
     for (int64_t j = 0; j < d.dim_v; ++j)
@@ -419,7 +419,7 @@ TEST_P(CpuKernels, Float32SumsStayAccurateOverManyKeys) {
     ASSERT_EQ(ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
     const Problem problem = problem_from(call.desc);
     std::vector<double> expected(static_cast<size_t>(columns));
-    cpu::reference_row(problem, call.args(), 0, 0, 0, expected.data(), nullptr, nullptr);
+    cpu::reference_row(problem, operands_of(call.args()), 0, 0, 0, expected.data(), nullptr, nullptr);
     double squares = 0;
     for (int64_t j = 0; j < columns; ++j) {
       const double error = o_at(call, j) - expected[static_cast<size_t>(j)];

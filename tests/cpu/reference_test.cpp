@@ -28,7 +28,7 @@ struct Scalars {
     args.mask = mask.data();
     double got_lse = 0;
     std::vector<double> got(static_cast<size_t>(problem.dim_v));
-    reference_row(problem, args, 0, 0, row, got.data(), &got_lse, &max_abs_score);
+    reference_row(problem, operands_of(args), 0, 0, row, got.data(), &got_lse, &max_abs_score);
     EXPECT_NEAR(got[0], o, 1e-13) << to_string(problem) << " row " << row;
     if (std::isinf(lse))
       EXPECT_EQ(got_lse, lse) << to_string(problem) << " row " << row;
@@ -138,16 +138,16 @@ TEST(Reference, HeadsStridesLengthsAndPacking) {
   args.used_q = used_q;
   args.used_k = used_k;
   double o[2], lse = 0;
-  reference_row(p, args, 0, 1, 0, o, &lse, nullptr);
+  reference_row(p, operands_of(args), 0, 1, 0, o, &lse, nullptr);
   EXPECT_EQ(o[0], 10);
   EXPECT_EQ(o[1], 11);
   EXPECT_EQ(lse, -1);
-  reference_row(p, args, 1, 1, 0, o, &lse, nullptr);
+  reference_row(p, operands_of(args), 1, 1, 0, o, &lse, nullptr);
   const double first = std::exp(-10.0), second = std::exp(-4.0);
   EXPECT_NEAR(o[0], (20 * first + 30 * second) / (first + second), 1e-13);
   EXPECT_NEAR(o[1], (21 * first + 31 * second) / (first + second), 1e-13);
   EXPECT_NEAR(lse, std::log(first + second), 1e-13);
-  reference_row(p, args, 1, 0, 1, o, &lse, nullptr);  // past used_q
+  reference_row(p, operands_of(args), 1, 0, 1, o, &lse, nullptr);  // past used_q
   EXPECT_EQ(o[0], 0);
   EXPECT_EQ(lse, -infinity);
 }

@@ -131,11 +131,11 @@ inline void expect_reference(const ForwardCall& call, const std::string& what, d
     return (problem.packed() ? 0 : b * s.batch) + row * s.row + head * s.head;
   };
   for (int64_t b = 0; b < problem.batch; ++b) {
-    const Sequence sequence = sequence_of(problem, args, b);
+    const Sequence sequence = sequence_of(problem, operands_of(args), b);
     for (int64_t head = 0; head < problem.heads_q; ++head) {
       for (int64_t row = 0; row < sequence.stored_q; ++row) {
         double lse = 0, max_abs_score = 0;
-        cpu::reference_row(problem, args, b, head, row, expected.data(), &lse, &max_abs_score);
+        cpu::reference_row(problem, operands_of(args), b, head, row, expected.data(), &lse, &max_abs_score);
         const double bound = tolerance(call.desc.dtype, max_abs_score) * largest_v;
         const int64_t o_at = at(problem.o, b, sequence.first_row_q + row, head);
         for (int64_t j = 0; j < problem.dim_v; ++j) {

@@ -19,7 +19,7 @@ constexpr bool instrumented = false;
 class IdlePlan final : public Plan {
  public:
   using Plan::Plan;
-  void run(const attune_forward_args&, void*) const override {}
+  void run(const Operands&, void*) const override {}
 };
 
 Problem problem_of(int64_t keys) {

@@ -155,7 +155,7 @@ TEST_F(CardCalls, ConfiguredCalleesRunTheConfiguration) {
     call.use_workspace(*driver, callee->workspace_bytes());
     EXPECT_THAT(callee->facts().at("explain"), testing::HasSubstr("config: " + config + "\n"));
     driver->check(driver->cuMemcpyHtoD_v2(call.o.address(), before.data(), before.size()), "cuMemcpyHtoD");
-    callee->run(call.args, nullptr);
+    callee->run(operands_of(call.args), nullptr);
     driver->check(driver->cuStreamSynchronize(nullptr), "cuStreamSynchronize");
     EXPECT_NE(call.result(), before) << config;
   }

@@ -38,7 +38,7 @@ class FirstCall : public test::CardTest {
     Context own(attune_options{}, std::make_unique<Runtime>(*driver, options));
     own.gpu().device(0).context();
     const auto begin = Clock::now();
-    own.forward(call.desc, call.args, nullptr);
+    own.forward(call.desc, operands_of(call.args), nullptr);
     driver->check(driver->cuStreamSynchronize(nullptr), "cuStreamSynchronize");
     return seconds_since(begin);
   }
@@ -123,7 +123,7 @@ TEST_F(CardCost, CallCostsLittleMoreThanItsLaunch) {
   std::vector<std::unique_ptr<Bare>> bare;
   for (const Step& step : recipe.steps) {
     bare.push_back(std::make_unique<Bare>(step, runtime.load(step.unit, 0).function));
-    step.bind(*driver, sets[0]->args, bare.back()->params);
+    step.bind(*driver, operands_of(sets[0]->args), bare.back()->params);
   }
 
   // A queue of 200 launches does not fill up, so the host never waits for the card.

@@ -12,6 +12,7 @@
 #include "lab/check/checker.hpp"
 #include "lab/check/cuda_backend.hpp"
 #include "lab/check/random_problem.hpp"
+#include "lab/sets.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/support/merge_desc.hpp"
 
@@ -81,7 +82,7 @@ class Card : public testing::Test {
 };
 
 TEST_F(Card, EveryKernelWithEveryFeatureItTakes) {
-  for (const std::string& kernel : executor->kernels()) {
+  for (const std::string& kernel : executor->kernels(forward_operation)) {
     checked = 0;
     for (const char* problem : feature_problems)
       for (const Storage storage : all_storages)
@@ -97,7 +98,7 @@ TEST_F(Card, TheLibraryItselfServesEveryProblem) {
 }
 
 TEST_F(Card, EveryKernelStandsHostileInput) {
-  for (const std::string& kernel : executor->kernels())
+  for (const std::string& kernel : executor->kernels(forward_operation))
     for (const InputKind input : all_input_kinds)
       for (const char* problem : {"fwd b1 h2/1 q200 k300 d64 f16 causal-br", "fwd b1 h2/2 q130 k260 d128 bf16",
                                   "fwd b1 h1/1 q100 k150 d64 f32"})
@@ -152,64 +153,26 @@ TEST_F(Card, ResultsAreTheSameToTheBitEveryTime) {
     const Problem problem = parse_problem(text);
     if (problem.empty()) continue;
     const Tensors inputs = make_inputs(problem, InputKind::normal, 7, Storage::dense, threads);
-    for (const std::string& kernel : executor->kernels()) {
+    for (const std::string& kernel : executor->kernels(forward_operation)) {
       if (!executor->choose(kernel, problem).supported()) continue;
       Tensors first = inputs;
-      executor->forward(kernel, first);
+      executor->run(kernel, first);
       for (const std::string& setting : executor->settings()) {
         Tensors again = inputs;
-        executor->forward(kernel, again, setting);
-        EXPECT_TRUE(std::ranges::equal(first.o.whole(), again.o.whole())) << kernel << " " << text << " " << setting;
-        EXPECT_TRUE(std::ranges::equal(first.lse.whole(), again.lse.whole()))
+        executor->run(kernel, again, setting);
+        EXPECT_TRUE(std::ranges::equal(first[Operand::o].whole(), again[Operand::o].whole()))
+            << kernel << " " << text << " " << setting;
+        EXPECT_TRUE(std::ranges::equal(first[Operand::lse].whole(), again[Operand::lse].whole()))
             << kernel << " " << text << " " << setting;
       }
     }
   }
 }
 
-TEST_F(Card, MergeAgreesWithTheOneOnTheCpu) {
-  constexpr int64_t batch = 2, heads = 3, rows = 50, dim = 70, lines = batch * heads * rows, elements = lines * dim;
-  for (const int64_t parts : {1, 2, 37, ATTUNE_MERGE_MAX_PARTS})
-    for (const attune_dtype part_dtype : {ATTUNE_F16, ATTUNE_BF16, ATTUNE_F32})
-      for (const attune_dtype dtype : {ATTUNE_F16, ATTUNE_BF16, ATTUNE_F32}) {
-        const attune_merge_desc desc = test::dense_merge_desc(part_dtype, dtype, parts, batch, heads, rows, dim);
-        uint32_t state = 1;
-        const auto number = [&] {
-          return static_cast<float>(static_cast<int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-28f;
-        };
-        std::vector<std::vector<float>> part_o(parts), part_lse(parts);
-        std::vector<const void*> part_o_at;
-        std::vector<const float*> part_lse_at;
-        for (int64_t i = 0; i < parts; ++i) {
-          part_o[i].resize(elements);
-          for (int64_t at = 0; at < elements; ++at) store_element(part_o[i].data(), Dtype(part_dtype), at, number());
-          for (int64_t at = 0; at < lines; ++at) part_lse[i].push_back(number());
-          part_lse[i][3] = -INFINITY;
-          if (i % 4 == 1) part_lse[i][2] = -INFINITY;
-          if (i % 4 == 1) store_element(part_o[i].data(), Dtype(part_dtype), 2 * dim, NAN);
-          part_o_at.push_back(part_o[i].data());
-          part_lse_at.push_back(part_lse[i].data());
-        }
-        std::vector<float> o(elements), lse(lines), right_o(elements), right_lse(lines);
-        attune_merge_args args{sizeof args, 0, part_o_at.data(), part_lse_at.data(), right_o.data(), right_lse.data()};
-        cpu::merge(desc, args, threads);
-        args.o = o.data();
-        args.lse = lse.data();
-        executor->merge(desc, args);
-        for (int64_t at = 0; at < elements; ++at)
-          ASSERT_NEAR(load_element(o.data(), Dtype(dtype), at), load_element(right_o.data(), Dtype(dtype), at), 1e-6);
-        for (int64_t at = 0; at < lines; ++at)
-          if (std::isinf(right_lse[at]))
-            ASSERT_EQ(lse[at], right_lse[at]);
-          else
-            ASSERT_NEAR(lse[at], right_lse[at], 1e-6);
-        // In place: the first part is the output.
-        if (part_dtype != dtype) continue;
-        args.o = part_o[0].data();
-        executor->merge(desc, args);
-        for (int64_t at = 0; at < elements; ++at)
-          ASSERT_EQ(load_element(part_o[0].data(), Dtype(dtype), at), load_element(o.data(), Dtype(dtype), at));
-      }
+TEST_F(Card, MergesPassTheGate) {
+  for (const std::string& problem : lab::find_set("merge").problems)
+    for (const InputKind input : lab::all_input_kinds)
+      expect_good(*checker, {problem, "", input, 1, Storage::dense, std::nullopt}, true);
 }
 
 }  // namespace

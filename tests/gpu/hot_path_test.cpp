@@ -70,7 +70,7 @@ class HotPath : public testing::Test {
 
   void call(uintptr_t q) {
     args.q = fake::handle<void*>(q);
-    context->forward(desc, args, nullptr);
+    context->forward(desc, operands_of(args), nullptr);
   }
 
   // The quickest of several rounds of 1000 calls over `sets` pointers, in seconds per call.

@@ -79,7 +79,7 @@ class FakeGpu : public testing::Test {
 TEST_F(FakeGpu, AddedKernelIsSelectedCompiledAndLaunched) {
   fake::state.params_bytes = sizeof(toy::Params);
   const auto stream = fake::handle<CUstream>(0x77);
-  context().forward(toy_desc(), args_at(0x20000), stream);
+  context().forward(toy_desc(), operands_of(args_at(0x20000)), stream);
   ASSERT_EQ(fake::state.launches.size(), 1u);
   const fake::Launched& launched = fake::state.launches[0];
   EXPECT_EQ(launched.grid, (jit::Dim3{4, 1, 1}));
@@ -97,7 +97,7 @@ TEST_F(FakeGpu, AddedKernelIsSelectedCompiledAndLaunched) {
   EXPECT_EQ(fake::state.loads_in_capture_mode, 0) << "loading must not disturb other threads' captures";
   EXPECT_TRUE(fake::contexts.empty()) << "the caller's contexts are as before";
 
-  const std::string text = context().explain(toy_desc());
+  const std::string text = context().explain(problem_from(toy_desc()));
   EXPECT_THAT(text, HasSubstr("kernel: test/toy"));
   EXPECT_THAT(text, HasSubstr("config: .stages = 2"));
   EXPECT_THAT(text, HasSubstr("configurations of test/toy:\n  0.001 us  .stages = 2\n  0.002 us  .stages = 3\n"));
@@ -106,10 +106,10 @@ TEST_F(FakeGpu, AddedKernelIsSelectedCompiledAndLaunched) {
 }
 
 TEST_F(FakeGpu, ExplainSaysWhyTheCacheIsNotUsed) {
-  EXPECT_THAT(context().explain(toy_desc()), Not(HasSubstr("kernel cache")));
+  EXPECT_THAT(context().explain(problem_from(toy_desc())), Not(HasSubstr("kernel cache")));
   made = nullptr;
   chmod(options.cache_directory.c_str(), 0777);
-  const std::string text = context().explain(toy_desc());
+  const std::string text = context().explain(problem_from(toy_desc()));
   EXPECT_THAT(text, HasSubstr("from compiled"));
   EXPECT_THAT(text, HasSubstr("\nkernel cache: not used: its group or others may write it (mode 0777)"));
 }
@@ -123,7 +123,8 @@ TEST_F(FakeGpu, SweepMayPlanAnyConfigurationOfTheSpace) {
 
 TEST_F(FakeGpu, MapsAreEncodedOncePerPointer) {
   for (int round = 0; round < 3; ++round)
-    for (uintptr_t i = 0; i < 64; ++i) context().forward(toy_desc(), args_at(0x70000000 + i * 0x10000), nullptr);
+    for (uintptr_t i = 0; i < 64; ++i)
+      context().forward(toy_desc(), operands_of(args_at(0x70000000 + i * 0x10000)), nullptr);
   EXPECT_EQ(fake::state.maps.load(), 64u);
   EXPECT_EQ(fake::state.modules, 1);
 }
@@ -131,8 +132,8 @@ TEST_F(FakeGpu, MapsAreEncodedOncePerPointer) {
 TEST_F(FakeGpu, MisalignedPointersGoToAKernelThatTakesThem) {
   fake::state.params_bytes = sizeof(void*);
   const attune_forward_desc desc = toy_desc();
-  context().forward(desc, args_at(0x20000), nullptr);
-  context().forward(desc, args_at(0x20002), nullptr);
+  context().forward(desc, operands_of(args_at(0x20000)), nullptr);
+  context().forward(desc, operands_of(args_at(0x20002)), nullptr);
   ASSERT_EQ(fake::state.launches.size(), 2u);
   EXPECT_NE(fake::state.launches[0].function, fake::state.launches[1].function);
   EXPECT_NE(fake::state.launches[1].threads, 64u);
@@ -144,7 +145,8 @@ TEST_F(FakeGpu, MisalignedPointersGoToAKernelThatTakesThem) {
   only_toy.kernel = "test/toy";
   Context forced(only_toy, std::make_unique<Runtime>(driver, options));
   std::string text;
-  EXPECT_EQ(status_of([&] { forced.forward(desc, args_at(0x20002), nullptr); }, &text), ATTUNE_UNSUPPORTED);
+  EXPECT_EQ(status_of([&] { forced.forward(desc, operands_of(args_at(0x20002)), nullptr); }, &text),
+            ATTUNE_UNSUPPORTED);
   EXPECT_THAT(text, HasSubstr("it needs pointers aligned to 16 bytes"));
 }
 
@@ -152,10 +154,12 @@ TEST_F(FakeGpu, UnpreparedCallInACaptureIsRefused) {
   const auto stream = fake::handle<CUstream>(0x77);
   fake::state.capturing = {stream};
   std::string text;
-  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), args_at(0x20000), stream); }, &text), ATTUNE_NOT_PREPARED);
+  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), operands_of(args_at(0x20000)), stream); }, &text),
+            ATTUNE_NOT_PREPARED);
   EXPECT_THAT(text, HasSubstr("attune_prepare"));
   EXPECT_THAT(text, HasSubstr("h77/77"));
-  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), args_at(0x20000), nullptr); }), ATTUNE_NOT_PREPARED)
+  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), operands_of(args_at(0x20000)), nullptr); }),
+            ATTUNE_NOT_PREPARED)
       << "the legacy stream, while another one captures";
   EXPECT_EQ(fake::state.modules, 0);
 
@@ -167,14 +171,14 @@ TEST_F(FakeGpu, UnpreparedCallInACaptureIsRefused) {
   const void* part = fake::handle<void*>(0x1000);
   const float* part_lse = fake::handle<float*>(0x2000);
   attune_merge_args merge_args{sizeof merge_args, 0, &part, &part_lse, fake::handle<void*>(0x3000), nullptr};
-  EXPECT_EQ(status_of([&] { context().merge(merge, merge_args, stream); }), ATTUNE_NOT_PREPARED);
+  EXPECT_EQ(status_of([&] { context().merge(merge, operands_of(merge_args), stream); }), ATTUNE_NOT_PREPARED);
 
   // After attune_prepare everything may be captured: aligned, misaligned, merge.
-  context().prepare(toy_desc());
+  context().prepare(problem_from(toy_desc()));
   const int modules = fake::state.modules;
-  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), args_at(0x20000), stream); }), ATTUNE_OK);
-  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), args_at(0x20002), stream); }), ATTUNE_OK);
-  EXPECT_EQ(status_of([&] { context().merge(merge, merge_args, stream); }), ATTUNE_OK);
+  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), operands_of(args_at(0x20000)), stream); }), ATTUNE_OK);
+  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), operands_of(args_at(0x20002)), stream); }), ATTUNE_OK);
+  EXPECT_EQ(status_of([&] { context().merge(merge, operands_of(merge_args), stream); }), ATTUNE_OK);
   EXPECT_EQ(fake::state.modules, modules);
   EXPECT_EQ(fake::state.launches.size(), 3u);
 }
@@ -182,29 +186,31 @@ TEST_F(FakeGpu, UnpreparedCallInACaptureIsRefused) {
 TEST_F(FakeGpu, CurrentContextIsLeftAlone) {
   const CUcontext others = fake::handle<CUcontext>(0x5555);
   fake::contexts = {others};
-  context().forward(toy_desc(), args_at(0x20000), nullptr);
+  context().forward(toy_desc(), operands_of(args_at(0x20000)), nullptr);
   EXPECT_EQ(fake::state.launches[0].context, fake::primary(0));
   EXPECT_EQ(fake::contexts, std::vector{others});
   fake::contexts = {fake::primary(0)};
-  context().forward(toy_desc(), args_at(0x20000), nullptr);
+  context().forward(toy_desc(), operands_of(args_at(0x20000)), nullptr);
   EXPECT_EQ(fake::contexts, std::vector{fake::primary(0)});
 }
 
 TEST_F(FakeGpu, DriverErrorsNameKernelAndDevice) {
   fake::state.load_result = 209;
   std::string text;
-  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), args_at(0x20000), nullptr); }, &text), ATTUNE_DEVICE_ERROR);
+  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), operands_of(args_at(0x20000)), nullptr); }, &text),
+            ATTUNE_DEVICE_ERROR);
   EXPECT_THAT(text, HasSubstr("test/toy"));
   EXPECT_THAT(text, HasSubstr("H200"));
   EXPECT_THAT(text, HasSubstr("cuModuleLoadData: a test's error (CUDA_ERROR_TEST)"));
   fake::state.load_result = CUDA_SUCCESS;
-  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), args_at(0x20000), nullptr); }), ATTUNE_OK);
+  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), operands_of(args_at(0x20000)), nullptr); }), ATTUNE_OK);
 }
 
 TEST_F(FakeGpu, OldDriverDoesNotGetKernelsOfANewerCompiler) {
   driver.version = 12040;
   std::string text;
-  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), args_at(0x20000), nullptr); }, &text), ATTUNE_COMPILE_ERROR);
+  EXPECT_EQ(status_of([&] { context().forward(toy_desc(), operands_of(args_at(0x20000)), nullptr); }, &text),
+            ATTUNE_COMPILE_ERROR);
   EXPECT_THAT(text, HasSubstr("this driver loads kernels of CUDA 12 at most"));
 }
 
@@ -212,7 +218,8 @@ TEST_F(FakeGpu, WrongDeviceIndexHasItsOwnStatus) {
   attune_forward_desc desc = toy_desc();
   desc.device_index = 3;
   std::string text;
-  EXPECT_EQ(status_of([&] { context().forward(desc, args_at(0x20000), nullptr); }, &text), ATTUNE_NO_DEVICE);
+  EXPECT_EQ(status_of([&] { context().forward(desc, operands_of(args_at(0x20000)), nullptr); }, &text),
+            ATTUNE_NO_DEVICE);
   EXPECT_THAT(text, HasSubstr("device_index is 3; there are 1 GPUs"));
 }
 
@@ -222,7 +229,7 @@ TEST_F(FakeGpu, TwoDevicesLoadEachTheirOwn) {
   for (int round = 0; round < 2; ++round)
     for (const int index : {0, 1}) {
       desc.device_index = index;
-      context().forward(desc, args_at(0x20000), nullptr);
+      context().forward(desc, operands_of(args_at(0x20000)), nullptr);
       EXPECT_EQ(fake::state.launches.back().context, fake::primary(index));
     }
   EXPECT_EQ(fake::state.modules, 2);
@@ -267,7 +274,7 @@ TEST_F(FakeGpu, ManyThreadsLoadOnce) {
   for (int t = 0; t < 8; ++t)
     threads.emplace_back([&, t] {
       for (uintptr_t i = 0; i < 50; ++i)
-        shared.forward(toy_desc(), args_at(0x100000 * static_cast<uintptr_t>(t + 1) + i * 0x100), nullptr);
+        shared.forward(toy_desc(), operands_of(args_at(0x100000 * static_cast<uintptr_t>(t + 1) + i * 0x100)), nullptr);
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(fake::state.modules, 1);

@@ -10,14 +10,12 @@
 #include <map>
 
 #include "core/convert.hpp"
-#include "cpu/merge.hpp"
 #include "gpu/kernel.hpp"
 #include "gpu/runtime.hpp"
 #include "kernels/any/reference.hpp"
 #include "lab/check/cuda_backend.hpp"
 #include "lab/pack/manifest.hpp"
 #include "tests/support/card.hpp"
-#include "tests/support/merge_desc.hpp"
 #include "tests/support/paths.hpp"
 
 namespace attune::gpu {
@@ -119,12 +117,12 @@ class Sanitized : public test::CardTest {
     call.use_workspace(*driver, recipe.workspace_bytes);
     for (const Step& step : recipe.steps) {
       alignas(64) std::byte params[largest_params_bytes];
-      step.bind(*driver, call.args, params);
+      step.bind(*driver, operands_of(call.args), params);
       Launch(runtime->load(step.unit, 0).function, step.grid, step.unit, step.programmatic)(*driver, params, nullptr);
     }
     driver->check(driver->cuStreamSynchronize(nullptr), text.c_str());
-    expect_near(call.result(), expected.o, call.problem.dtype, tolerance, text + ", o");
-    expect_near(call.lse_result(), expected.lse, Dtype::f32, lse_tolerance, text + ", lse");
+    expect_near(call.result(), expected[Operand::o], call.problem.dtype, tolerance, text + ", o");
+    expect_near(call.lse_result(), expected[Operand::lse], Dtype::f32, lse_tolerance, text + ", lse");
   }
 
   // Inputs of a problem, with the CPU's results in their outputs.
@@ -132,7 +130,7 @@ class Sanitized : public test::CardTest {
     auto& tensors = right_[text];
     if (!tensors) {
       tensors = std::make_unique<Tensors>(CardCall::inputs(text, 1));
-      cpu_executor->forward("", *tensors);
+      cpu_executor->run("", *tensors);
     }
     return *tensors;
   }
@@ -172,7 +170,7 @@ TEST_F(Sanitized, Reference) {
     std::vector<double> o(static_cast<size_t>(call.problem.heads_q * reference.rows() * call.problem.dim_v));
     std::vector<double> lse(static_cast<size_t>(call.problem.heads_q * reference.rows()));
     const DeviceMemory device_o(*driver, o.size() * sizeof(double)), device_lse(*driver, lse.size() * sizeof(double));
-    reference.run(call.args, device_o.as<double>(), device_lse.as<double>(), nullptr);
+    reference.run(operands_of(call.args), device_o.as<double>(), device_lse.as<double>(), nullptr);
     device_o.download(std::as_writable_bytes(std::span(o)));
     device_lse.download(std::as_writable_bytes(std::span(lse)));
     const Problem& problem = expected.problem;
@@ -182,42 +180,29 @@ TEST_F(Sanitized, Reference) {
         const auto offset = [&](const attune_strides& strides) {
           return batch * strides.batch + row % problem.seq_q * strides.row + head * strides.head;
         };
-        ASSERT_NEAR(lse[static_cast<size_t>(at)], expected.lse.as<float>()[offset(problem.lse)], lse_tolerance) << text;
+        ASSERT_NEAR(lse[static_cast<size_t>(at)], expected[Operand::lse].as<float>()[offset(problem.lse)],
+                    lse_tolerance)
+            << text;
         for (int64_t d = 0; d < problem.dim_v; ++d)
           ASSERT_NEAR(o[static_cast<size_t>(at * problem.dim_v + d)],
-                      load_element(expected.o.data(), problem.dtype, offset(problem.o) + d), tolerance)
+                      load_element(expected[Operand::o].data(), problem.dtype, offset(problem.o) + d), tolerance)
               << text;
       }
   }
 }
 
 TEST_F(Sanitized, Merge) {
-  constexpr int64_t parts = 5, batch = 2, heads = 2, rows = 30, dim = 70, lines = batch * heads * rows;
-  const attune_merge_desc desc = test::dense_merge_desc(ATTUNE_F32, ATTUNE_BF16, parts, batch, heads, rows, dim);
-  uint32_t state = 1;
-  const auto number = [&] {
-    return static_cast<float>(static_cast<int32_t>(state = state * 1664525 + 1013904223)) * 0x1p-31f;
+  const std::string text = "merge p5 b2 h2 q30 d70 bf16 parts-f32";
+  Tensors tensors = CardCall::inputs(text, 1), expected = tensors;
+  cpu_executor->run("", expected);
+  lab::make_cuda_executor()->run("", tensors);
+  const auto bytes_of_elements = [](lab::Buffer& buffer) {
+    const auto elements = buffer.elements();
+    return std::vector(elements.begin(), elements.end());
   };
-  std::vector<std::vector<float>> part_o(parts), part_lse(parts);
-  std::vector<const void*> part_o_at;
-  std::vector<const float*> part_lse_at;
-  for (size_t i = 0; i < parts; ++i) {
-    for (int64_t at = 0; at < lines * dim; ++at) part_o[i].push_back(number());
-    for (int64_t at = 0; at < lines; ++at) part_lse[i].push_back(at % 7 == 3 && i % 2 == 1 ? -INFINITY : number());
-    part_o_at.push_back(part_o[i].data());
-    part_lse_at.push_back(part_lse[i].data());
-  }
-  std::vector<uint16_t> o(lines * dim), right_o(lines * dim);
-  std::vector<float> lse(lines), right_lse(lines);
-  cpu::Threads threads{attune_options{}};
-  attune_merge_args args{sizeof args, 0, part_o_at.data(), part_lse_at.data(), right_o.data(), right_lse.data()};
-  cpu::merge(desc, args, threads);
-  args.o = o.data();
-  args.lse = lse.data();
-  lab::make_cuda_executor()->merge(desc, args);
-  for (size_t at = 0; at < lse.size(); ++at) ASSERT_NEAR(lse[at], right_lse[at], lse_tolerance);
-  for (int64_t at = 0; at < lines * dim; ++at)
-    ASSERT_NEAR(load_element(o.data(), Dtype::bf16, at), load_element(right_o.data(), Dtype::bf16, at), tolerance);
+  expect_near(bytes_of_elements(tensors[Operand::o]), expected[Operand::o], Dtype::bf16, tolerance, text + ", o");
+  expect_near(bytes_of_elements(tensors[Operand::lse]), expected[Operand::lse], Dtype::f32, lse_tolerance,
+              text + ", lse");
 }
 
 }  // namespace

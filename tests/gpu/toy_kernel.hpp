@@ -55,9 +55,9 @@ class ToyKernel final : public GpuKernel {
     Params params{};
     params.rows = problem.seq_q;
     Step step = make_step(unit, {4, 1, 1}, params,
-                          [map = map_of(problem)](Params& out, const attune_forward_args& args, const Driver& driver) {
-                            out.q = tensor_map(driver, map, args.q);
-                            out.o = args.o;
+                          [map = map_of(problem)](Params& out, const Operands& operands, const Driver& driver) {
+                            out.q = tensor_map(driver, map, operands.in(Operand::q));
+                            out.o = operands.out(Operand::o);
                           });
     step.programmatic = true;
     Recipe recipe;

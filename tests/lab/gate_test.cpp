@@ -25,7 +25,7 @@ class Gate : public Lab {
     ideal_ = ideal_rows(tensors_, rows_.rows, threads_);
     for (size_t i = 0; i < rows_.rows.size(); ++i) {
       for (int64_t c = 0; c < tensors_.problem.dim_v; ++c) set(i, c, truth_.o[i * dim() + static_cast<size_t>(c)]);
-      if (tensors_.lse.allocated()) lse(i) = static_cast<float>(truth_.lse[i]);
+      if (tensors_[Operand::lse].allocated()) lse(i) = static_cast<float>(truth_.lse[i]);
     }
   }
 
@@ -36,10 +36,10 @@ class Gate : public Lab {
     return row_offset(tensors_.problem, strides, id.batch, tensors_.sequence(id.batch).first_row_q, id.row, id.head);
   }
   void set(size_t i, int64_t channel, double value) {
-    store_element(tensors_.o.data(), tensors_.problem.dtype, offset(i, tensors_.problem.o) + channel,
+    store_element(tensors_[Operand::o].data(), tensors_.problem.dtype, offset(i, tensors_.problem.o) + channel,
                   static_cast<float>(round_to(tensors_.problem.dtype, value)));
   }
-  float& lse(size_t i) { return tensors_.lse.as<float>()[offset(i, tensors_.problem.lse)]; }
+  float& lse(size_t i) { return tensors_[Operand::lse].as<float>()[offset(i, tensors_.problem.lse)]; }
 
   Judgement judgement() const { return judge(tensors_, rows_, truth_, ideal_, frozen_accuracy()); }
 
@@ -88,7 +88,8 @@ TEST_F(Gate, TwiceTheErrorOfIdealIsFound) {
   prepare(plain);
   for (size_t i = 0; i < truth_.o.size(); ++i) {
     const double error = static_cast<double>(ideal_.o[i]) - truth_.o[i];
-    store_element(tensors_.o.data(), Dtype::f16, offset(i / 32, tensors_.problem.o) + static_cast<int64_t>(i % 32),
+    store_element(tensors_[Operand::o].data(), Dtype::f16,
+                  offset(i / 32, tensors_.problem.o) + static_cast<int64_t>(i % 32),
                   static_cast<float>(truth_.o[i] + 2.2 * error));
   }
   const Judgement j = judgement();
@@ -147,7 +148,7 @@ TEST_F(Gate, SinksOutOfReachLeaveTheExpectedErrorFinite) {
   prepare("fwd b1 h4/4 q64 k64 d16 f32 sink", InputKind::outlier_channel);
   for (const Ideal::Row& row : ideal_.rows) EXPECT_TRUE(std::isfinite(row.expected_energy));
   const double expected = expected_error_norm(ideal_, 1);
-  for (int64_t head = 0; head < 4; ++head) tensors_.sink.as<float>()[head] = 1e4f;
+  for (int64_t head = 0; head < 4; ++head) tensors_[Operand::sink].as<float>()[head] = 1e4f;
   ideal_ = ideal_rows(tensors_, rows_.rows, threads_);
   for (const Ideal::Row& row : ideal_.rows) EXPECT_TRUE(std::isfinite(row.expected_energy));
   EXPECT_LT(expected_error_norm(ideal_, 1), expected);

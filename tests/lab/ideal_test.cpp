@@ -48,14 +48,14 @@ TEST_F(IdealTest, FollowsItsDefinition) {
       float m = -INFINITY;
       for (int64_t j = 0; j < p.seq_k; ++j) {
         for (int64_t c = 0; c < p.dim_qk; ++c)
-          s[j] = std::fma(at(t.q, row * p.q.row + c), at(t.k, j * p.k.row + c), s[j]);
+          s[j] = std::fma(at(t[Operand::q], row * p.q.row + c), at(t[Operand::k], j * p.k.row + c), s[j]);
         m = std::max(m, s[j] * factor);
       }
       for (int64_t c = 0; c < p.dim_v; ++c) {
         double sum = 0, l = 0;
         for (int64_t j = 0; j < p.seq_k; ++j) {
           const float weight = round_to(p.dtype, std::exp2(std::fma(s[j], factor, -m)));
-          sum += static_cast<double>(weight) * static_cast<double>(at(t.v, j * p.v.row + c));
+          sum += static_cast<double>(weight) * static_cast<double>(at(t[Operand::v], j * p.v.row + c));
           l += static_cast<double>(weight);
         }
         const double expected = round_to(p.dtype, sum / l);
@@ -70,7 +70,7 @@ TEST_F(IdealTest, OneKeyIsExact) {
     const Tensors t = inputs(text);
     const RowId id{0, 1, 3};
     const Ideal ideal = ideal_rows(t, std::span(&id, 1), threads_);
-    for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(ideal.o[c], load_element(t.v.data(), t.problem.dtype, c));
+    for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(ideal.o[c], load_element(t[Operand::v].data(), t.problem.dtype, c));
   }
 }
 

@@ -21,7 +21,7 @@ class Inputs : public Lab {
   static void for_each(const Tensors& t, char tensor,
                        const std::function<void(int64_t row, int64_t channel, double)>& f) {
     const Problem& p = t.problem;
-    const Buffer& buffer = tensor == 'q' ? t.q : tensor == 'k' ? t.k : t.v;
+    const Buffer& buffer = tensor == 'q' ? t[Operand::q] : tensor == 'k' ? t[Operand::k] : t[Operand::v];
     const attune_strides& strides = tensor == 'q' ? p.q : tensor == 'k' ? p.k : p.v;
     for (int64_t b = 0; b < p.batch; ++b) {
       const Sequence s = t.sequence(b);
@@ -39,8 +39,8 @@ class Inputs : public Lab {
     const Problem& p = t.problem;
     double sum = 0;
     for (int64_t c = 0; c < p.dim_qk; ++c)
-      sum += static_cast<double>(load_element(t.q.data(), p.dtype, row * p.q.row + c)) *
-             static_cast<double>(load_element(t.k.data(), p.dtype, key * p.k.row + c));
+      sum += static_cast<double>(load_element(t[Operand::q].data(), p.dtype, row * p.q.row + c)) *
+             static_cast<double>(load_element(t[Operand::k].data(), p.dtype, key * p.k.row + c));
     return sum * static_cast<double>(p.scale);
   }
 };
@@ -59,8 +59,10 @@ TEST_F(Inputs, SameSeedSameBytes) {
     const auto same = [](const Buffer& x, const Buffer& y) {
       return std::memcmp(x.whole().data(), y.whole().data(), x.whole().size()) == 0;
     };
-    EXPECT_TRUE(same(a.q, b.q) && same(a.k, b.k) && same(a.v, b.v) && same(a.bias, b.bias) && same(a.mask, b.mask));
-    EXPECT_FALSE(same(a.v, c.v)) << name_of(kind);
+    EXPECT_TRUE(same(a[Operand::q], b[Operand::q]) && same(a[Operand::k], b[Operand::k]) &&
+                same(a[Operand::v], b[Operand::v]) && same(a[Operand::bias], b[Operand::bias]) &&
+                same(a[Operand::mask], b[Operand::mask]));
+    EXPECT_FALSE(same(a[Operand::v], c[Operand::v])) << name_of(kind);
   }
 }
 
@@ -86,13 +88,13 @@ TEST_F(Inputs, PaddingTailsAndOutputsArePoison) {
   for (int64_t b = 0; b < p.batch; ++b) {
     const Sequence s = t.sequence(b);
     for (int64_t row = s.seq_k; row < p.seq_k; ++row, ++unused_keys)
-      EXPECT_TRUE(std::isnan(load_element(t.k.data(), p.dtype, row_offset(p, p.k, b, 0, row, 1))));
+      EXPECT_TRUE(std::isnan(load_element(t[Operand::k].data(), p.dtype, row_offset(p, p.k, b, 0, row, 1))));
   }
   EXPECT_GT(unused_keys, 0);
   const int64_t behind_a_row = row_offset(p, p.q, 0, 0, 0, 0) + p.dim_qk;
-  EXPECT_TRUE(std::isnan(load_element(t.q.data(), p.dtype, behind_a_row)));
-  for (const std::byte byte : t.o.whole()) EXPECT_EQ(byte, std::byte{0xff});
-  for (const std::byte byte : t.lse.whole()) EXPECT_EQ(byte, std::byte{0xff});
+  EXPECT_TRUE(std::isnan(load_element(t[Operand::q].data(), p.dtype, behind_a_row)));
+  for (const std::byte byte : t[Operand::o].whole()) EXPECT_EQ(byte, std::byte{0xff});
+  for (const std::byte byte : t[Operand::lse].whole()) EXPECT_EQ(byte, std::byte{0xff});
 }
 
 TEST_F(Inputs, PackedLengthsIncludeTheAwkwardOnes) {
@@ -111,10 +113,10 @@ TEST_F(Inputs, PackedLengthsIncludeTheAwkwardOnes) {
 
 TEST_F(Inputs, OddStorageLeavesElementAlignmentOnly) {
   const Tensors t = inputs("fwd b1 h2/2 q4 k4 d8 f16", InputKind::normal, 1, Storage::odd);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(t.q.data()) % 4, 2u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(t[Operand::q].data()) % 4, 2u);
   EXPECT_EQ(t.problem.q.head, 8 + 3);
   const Tensors padded = inputs("fwd b1 h2/2 q4 k4 d8 f16", InputKind::normal, 1, Storage::padded);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(padded.q.data()) % 64, 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(padded[Operand::q].data()) % 64, 0u);
   EXPECT_EQ(padded.problem.q.head % 8, 0);
 }
 
@@ -126,16 +128,16 @@ TEST_F(Inputs, ReversedStorageRunsBackwardsInTheSameMemory) {
   EXPECT_EQ(reversed.problem.mask.key, -1);
   for (const attune_strides& strides : {reversed.problem.q, reversed.problem.k, reversed.problem.v, reversed.problem.o})
     EXPECT_TRUE(strides.batch < 0 && strides.row < 0 && strides.head < 0);
-  EXPECT_EQ(reversed.q.whole().size(), dense.q.whole().size());
-  EXPECT_EQ(reversed.bias.whole().size(), dense.bias.whole().size());
-  const auto* const forwards = dense.bias.as<uint16_t>();
-  const auto* const backwards = reversed.bias.as<uint16_t>();
+  EXPECT_EQ(reversed[Operand::q].whole().size(), dense[Operand::q].whole().size());
+  EXPECT_EQ(reversed[Operand::bias].whole().size(), dense[Operand::bias].whole().size());
+  const auto* const forwards = dense[Operand::bias].as<uint16_t>();
+  const auto* const backwards = reversed[Operand::bias].as<uint16_t>();
   for (int64_t key = 0; key < 5; ++key) EXPECT_EQ(forwards[key], backwards[-key]);
 }
 
 TEST_F(Inputs, AnyByteButZeroShowsAKey) {
   const Tensors t = inputs("fwd b1 h1/1 q16 k64 d8 f16 mask=11qk");
-  std::set<uint8_t> bytes(t.mask.as<uint8_t>(), t.mask.as<uint8_t>() + 16 * 64);
+  std::set<uint8_t> bytes(t[Operand::mask].as<uint8_t>(), t[Operand::mask].as<uint8_t>() + 16 * 64);
   EXPECT_TRUE(bytes.contains(0));
   EXPECT_GT(bytes.size(), 100u);
 }
@@ -212,12 +214,12 @@ TEST_F(Inputs, StrayWritesAreFound) {
   EXPECT_EQ(stray_writes(t), "");
   const Sequence s = t.sequence(0);
   const int64_t element = row_offset(t.problem, t.problem.o, 0, s.first_row_q, 0, 1);
-  store_element(t.o.data(), t.problem.dtype, element, 1.0f);
+  store_element(t[Operand::o].data(), t.problem.dtype, element, 1.0f);
   EXPECT_EQ(stray_writes(t), "") << "an element of a row in a sequence may be written";
-  store_element(t.o.data(), t.problem.dtype, element + 7, 1.0f);
+  store_element(t[Operand::o].data(), t.problem.dtype, element + 7, 1.0f);
   EXPECT_NE(stray_writes(t), "") << "the gap behind a row may not";
-  t.o.poison();
-  t.lse.whole()[0] = std::byte{0};
+  t[Operand::o].poison();
+  t[Operand::lse].whole()[0] = std::byte{0};
   EXPECT_NE(stray_writes(t).find("lse"), std::string::npos) << "nor the red zone";
 }
 
@@ -232,14 +234,16 @@ TEST_F(Inputs, RemappedBackIsTheSame) {
   back.keys = there.keys;
   const Tensors moved = remapped(t, t.problem, Storage::odd, there);
   const Tensors again = remapped(moved, t.problem, Storage::dense, back);
-  for (const auto& [a, b] : {std::pair{&t.q, &again.q},
-                             {&t.k, &again.k},
-                             {&t.v, &again.v},
-                             {&t.bias, &again.bias},
-                             {&t.mask, &again.mask},
-                             {&t.sink, &again.sink}})
+  for (const auto& [a, b] : {std::pair{&t[Operand::q], &again[Operand::q]},
+                             {&t[Operand::k], &again[Operand::k]},
+                             {&t[Operand::v], &again[Operand::v]},
+                             {&t[Operand::bias], &again[Operand::bias]},
+                             {&t[Operand::mask], &again[Operand::mask]},
+                             {&t[Operand::sink], &again[Operand::sink]}})
     EXPECT_EQ(std::memcmp(a->data(), b->data(), a->data_bytes()), 0);
-  EXPECT_NE(std::memcmp(t.q.data(), remapped(t, t.problem, Storage::dense, there).q.data(), t.q.data_bytes()), 0);
+  EXPECT_NE(std::memcmp(t[Operand::q].data(), remapped(t, t.problem, Storage::dense, there)[Operand::q].data(),
+                        t[Operand::q].data_bytes()),
+            0);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST_F(Oracles, HoldForEveryKernel) {
       Case c = case_of(problem);
       c.oracle = oracle;
       c.seed = 5;
-      for (const Outcome& outcome : checker().check(c, executor_->kernels())) {
+      for (const Outcome& outcome : checker().check(c, executor_->kernels(forward_operation))) {
         EXPECT_TRUE(outcome.ok()) << line_of(outcome) << ": " << outcome.judgement.failure;
         EXPECT_EQ(outcome.unsupported, "");
         consulted += outcome.not_applicable.empty() ? 1 : 0;
@@ -58,11 +58,10 @@ class WithoutWindows final : public Executor {
     return problem.has(ATTUNE_WINDOW) ? Choice{"", "a window is asked for"} : all_.choose(kernel, problem);
   }
   std::vector<std::string> settings() const override { return all_.settings(); }
-  void forward(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
+  void run(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
     if (!choose(kernel, tensors.problem).supported()) fail(ATTUNE_UNSUPPORTED, "a window is asked for");
-    all_.forward(kernel, tensors, setting);
+    all_.run(kernel, tensors, setting);
   }
-  void merge(const attune_merge_desc& desc, const attune_merge_args& args) override { all_.merge(desc, args); }
 
  private:
   Executor& all_;

@@ -35,7 +35,7 @@ TEST_F(RandomProblems, PassTheGateOnEveryKernel) {
   const int cases = test::small_budget() ? 100 : 2000;
   const uint64_t seed = first_seed();
   std::cout << "seed " << seed << ": attune check --random " << cases << " --seed " << seed << " --kernel all\n";
-  const std::vector<std::string> kernels = executor_->kernels();
+  const std::vector<std::string> kernels = executor_->kernels(forward_operation);
   ASSERT_GE(kernels.size(), 3u);
   Checker check = checker();
   Worst worst;
@@ -91,7 +91,7 @@ TEST_F(RandomProblems, RegressionsStayFixed) {
     std::getline(words, c.problem);
     c.input = input_kind_from(input);
     c.storage = storage_from(storage);
-    for (const Outcome& outcome : check.check(c, executor_->kernels()))
+    for (const Outcome& outcome : check.check(c, executor_->kernels(forward_operation)))
       EXPECT_TRUE(outcome.ok()) << failure_text(outcome, outcome.of);
     ++cases;
   }

@@ -40,27 +40,27 @@ struct Behaviour {
 };
 
 TEST(Plugin, IsCalledWithTheTensors) {
-  const auto callee = plugin_callee(plugin, desc_from(small_problem()));
+  const auto callee = plugin_callee(plugin, small_problem());
   EXPECT_EQ(callee->name(), "fixture");
   EXPECT_EQ(callee->workspace_bytes(), 96u);
   uint16_t output[4] = {};
-  attune_forward_args args{};
-  args.o = output;
-  callee->run(args, nullptr);
-  callee->run(args, nullptr);
+  Operands operands;
+  operands.set(Operand::o, output);
+  callee->run(operands, nullptr);
+  callee->run(operands, nullptr);
   EXPECT_EQ(output[0], 2);
 }
 
 TEST(Plugin, RefusalsAreToldInItsWords) {
-  EXPECT_THAT(complaint([] { plugin_callee(plugin, desc_from(parse_problem("fwd b1 h2/2 q32 k32 d128 f16"))); }),
+  EXPECT_THAT(complaint([] { plugin_callee(plugin, parse_problem("fwd b1 h2/2 q32 k32 d128 f16")); }),
               HasSubstr("fixture: head dims above 64"));
-  const auto callee = plugin_callee(plugin, desc_from(small_problem()));
+  const auto callee = plugin_callee(plugin, small_problem());
   const Behaviour fails("fail");
   EXPECT_THROW(callee->run({}, nullptr), Error);
 }
 
 TEST(Plugin, AnUnusableOneIsRefused) {
-  const auto open = [] { plugin_callee(plugin, desc_from(small_problem())); };
+  const auto open = [] { plugin_callee(plugin, small_problem()); };
   {
     const Behaviour behaviour("newer");
     EXPECT_THAT(complaint(open), HasSubstr("version 2"));
@@ -87,13 +87,13 @@ TEST(LibraryCallee, AnotherBuildGivesTheSameResultFromItsOwnCode) {
   cpu::Threads threads(options);
   Tensors first = make_inputs(problem, InputKind::normal, 3, Storage::dense, threads);
   Tensors second = first;
-  library_callee("own", Library::own(), desc_from(problem), "")->run(first.args(), nullptr);
-  library_callee("other", other, desc_from(problem), "")->run(second.args(), nullptr);
-  EXPECT_EQ(std::memcmp(first.o.data(), second.o.data(), first.o.data_bytes()), 0);
+  library_callee("own", Library::own(), problem, "")->run(first.operands(), nullptr);
+  library_callee("other", other, problem, "")->run(second.operands(), nullptr);
+  EXPECT_EQ(std::memcmp(first[Operand::o].data(), second[Operand::o].data(), first[Operand::o].data_bytes()), 0);
 }
 
 TEST(LibraryCallee, ItsRefusalNamesTheContender) {
-  EXPECT_THAT(complaint([] { library_callee("mine", Library::own(), desc_from(small_problem()), "no/such"); }),
+  EXPECT_THAT(complaint([] { library_callee("mine", Library::own(), small_problem(), "no/such"); }),
               AllOf(HasSubstr("mine: "), HasSubstr("no/such")));
   EXPECT_THAT(complaint([] { Library::open(plugin); }), HasSubstr("has no function attune_create"));
 }
@@ -104,7 +104,7 @@ TEST(CpuForward, OldAndNewShareRounds) {
   cpu::Threads threads(options);
   const auto inputs = std::make_shared<InputSource>(problem, threads);
   const auto callee = [&](const char* name, const Library& library) {
-    return library_callee(name, library, desc_from(problem), "", 1);
+    return library_callee(name, library, problem, "", 1);
   };
   Protocol protocol;
   protocol.rounds = 6;
@@ -114,7 +114,7 @@ TEST(CpuForward, OldAndNewShareRounds) {
   session.add(cpu_forward_contender(callee("own", Library::own()), inputs));
   session.add_twin(cpu_forward_contender(callee("own", Library::own()), inputs));
   session.add(cpu_forward_contender(callee("against", Library::open(shared_library)), inputs));
-  session.add(cpu_forward_contender(plugin_callee(plugin, desc_from(problem)), inputs));
+  session.add(cpu_forward_contender(plugin_callee(plugin, problem), inputs));
   const Result result = session.run();
   ASSERT_EQ(result.analysis.comparisons.size(), 2u);
   EXPECT_EQ(result.analysis.comparisons[1].name, "fixture");

@@ -174,7 +174,7 @@ TEST_F(CudaGpuTest, AKernelOfTheLibraryInEveryMode) {
   for (const GpuMode mode : {GpuMode::steady, GpuMode::cold, GpuMode::pdl, GpuMode::host}) {
     protocol.mode = name_of(mode);
     const auto contender = [&] {
-      auto callee = library_callee("own", Library::own(), desc_from(problem), "");
+      auto callee = library_callee("own", Library::own(), problem, "");
       return gpu_forward_contender(std::move(callee), inputs, *gpu, mode);
     };
     Session session(protocol);

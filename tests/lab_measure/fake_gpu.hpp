@@ -19,7 +19,7 @@ class FakeGpu final : public Gpu {
 
   struct Graph {
     GraphEdges edges;
-    std::vector<attune_forward_args> calls;
+    std::vector<Operands> calls;
     double seconds = 0;
   };
 
@@ -58,9 +58,9 @@ class FakeGpu final : public Gpu {
   }
 
   // What a callee does when it runs on this GPU.
-  void execute(const attune_forward_args& args, double seconds) {
+  void execute(const Operands& operands, double seconds) {
     if (capturing != nullptr) {
-      capturing->calls.push_back(args);
+      capturing->calls.push_back(operands);
       capturing->seconds += seconds;
     } else {
       pending_ += seconds;
@@ -92,9 +92,9 @@ class FakeCallee final : public Callee {
         workspace_(workspace) {}
   std::string_view name() const override { return name_; }
   uint64_t workspace_bytes() const override { return workspace_; }
-  void run(const attune_forward_args& args, void*) override {
+  void run(const Operands& operands, void*) override {
     machine_.pass(host_seconds_);
-    gpu_.execute(args, gpu_seconds_);
+    gpu_.execute(operands, gpu_seconds_);
   }
   Facts facts() const override { return {{"explain", "fake"}}; }
 

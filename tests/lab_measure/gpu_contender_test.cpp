@@ -40,7 +40,7 @@ TEST_F(GpuContenderTest, SteadyFillsTheSampleTimeOnOneSetOfBuffers) {
     const auto& calls = only_graph().calls;
     EXPECT_EQ(calls.size(), 25u);
     EXPECT_EQ(only_graph().edges, GraphEdges::full);
-    for (const auto& call : calls) EXPECT_EQ(call.q, calls[0].q);
+    for (const auto& call : calls) EXPECT_EQ(call.in(Operand::q), calls[0].in(Operand::q));
     const Sample sample = steady->sample();
     EXPECT_NEAR(sample.seconds, 80e-6, 0.3e-6);
     EXPECT_EQ(sample.clock_hz, 1.7e9);
@@ -67,7 +67,7 @@ TEST_F(GpuContenderTest, ColdGoesRoundMoreBuffersThanTheCacheHolds) {
   const auto cold = contender(GpuMode::cold, 1e-3);
   cold->prepare(2e-3, 1);
   std::set<const void*> distinct;
-  for (const auto& call : only_graph().calls) distinct.insert(call.k);
+  for (const auto& call : only_graph().calls) distinct.insert(call.in(Operand::k));
   const size_t bytes = tensor_bytes(*inputs->get(1));
   EXPECT_GE(distinct.size() * bytes, 2 * gpu.l2_bytes());
   EXPECT_GE(only_graph().calls.size(), distinct.size()) << "every set is used in every replay";
@@ -94,17 +94,17 @@ TEST_F(GpuContenderTest, HostTimesTheCallsAndNotTheGpu) {
 TEST_F(GpuContenderTest, RemakingMovesTheBuffersAndKeepsTheBatch) {
   const auto steady = contender(GpuMode::steady, 10e-6);
   steady->prepare(2e-3, 1);
-  const attune_forward_args before = only_graph().calls[0];
+  const Operands before = only_graph().calls[0];
   const size_t calls = only_graph().calls.size();
   const int recorded = gpu.recorded;
   steady->remake(2);
   EXPECT_EQ(gpu.recorded, recorded + 1);
   ASSERT_EQ(gpu.graphs.size(), 1u);
   EXPECT_EQ(gpu.live.size(), 1u);
-  const attune_forward_args after = only_graph().calls[0];
+  const Operands after = only_graph().calls[0];
   EXPECT_EQ(only_graph().calls.size(), calls);
-  const auto gap = [](const attune_forward_args& args) {
-    return static_cast<const char*>(args.k) - static_cast<const char*>(args.q);
+  const auto gap = [](const Operands& operands) {
+    return static_cast<const char*>(operands.in(Operand::k)) - static_cast<const char*>(operands.in(Operand::q));
   };
   EXPECT_NE(gap(before), gap(after));
 }
@@ -112,23 +112,22 @@ TEST_F(GpuContenderTest, RemakingMovesTheBuffersAndKeepsTheBatch) {
 TEST_F(GpuContenderTest, CopiesHoldTheSameDataInDifferentPlaces) {
   const auto first = contender(GpuMode::steady, 10e-6), second = contender(GpuMode::steady, 10e-6);
   first->prepare(2e-3, 7);
-  const attune_forward_args a = only_graph().calls[0];
+  const Operands a = only_graph().calls[0];
   const GraphHandle first_graph = gpu.graphs.begin()->first;
   second->prepare(2e-3, 7);
-  attune_forward_args b{};
+  Operands b;
   for (const auto& [handle, graph] : gpu.graphs)
     if (handle != first_graph) b = graph->calls[0];
   const auto host = inputs->get(7);
-  for (const auto& args : {a, b}) {
-    EXPECT_EQ(std::memcmp(args.q, host->q.data(), host->q.data_bytes()), 0);
-    EXPECT_EQ(std::memcmp(args.k, host->k.data(), host->k.data_bytes()), 0);
-    EXPECT_EQ(std::memcmp(args.v, host->v.data(), host->v.data_bytes()), 0);
-    EXPECT_NE(args.lse, nullptr);
-    EXPECT_EQ(args.bias, nullptr);
-    EXPECT_EQ(args.struct_size, sizeof args);
+  for (const Operands& operands : {a, b}) {
+    EXPECT_EQ(std::memcmp(operands.in(Operand::q), (*host)[Operand::q].data(), (*host)[Operand::q].data_bytes()), 0);
+    EXPECT_EQ(std::memcmp(operands.in(Operand::k), (*host)[Operand::k].data(), (*host)[Operand::k].data_bytes()), 0);
+    EXPECT_EQ(std::memcmp(operands.in(Operand::v), (*host)[Operand::v].data(), (*host)[Operand::v].data_bytes()), 0);
+    EXPECT_NE(operands.in(Operand::lse), nullptr);
+    EXPECT_EQ(operands.in(Operand::bias), nullptr);
   }
-  EXPECT_NE(static_cast<const char*>(a.k) - static_cast<const char*>(a.q),
-            static_cast<const char*>(b.k) - static_cast<const char*>(b.q));
+  EXPECT_NE(static_cast<const char*>(a.in(Operand::k)) - static_cast<const char*>(a.in(Operand::q)),
+            static_cast<const char*>(b.in(Operand::k)) - static_cast<const char*>(b.in(Operand::q)));
 }
 
 TEST_F(GpuContenderTest, WorkspaceIsThereWhenAskedFor) {

@@ -125,9 +125,9 @@ class WrongPlan final : public Plan {
   WrongPlan(const Kernel& of_kernel, const Problem& of_problem, Mistake mistake, Context& context)
       : Plan(of_kernel, of_problem), mistake_(mistake), context_(context) {}
 
-  void run(const attune_forward_args& args, void*) const override {
+  void run(const Operands& operands, void*) const override {
     context_.threads().parallel_for(problem.batch * problem.heads_q,
-                                    [&](int64_t i) { run_head(args, i / problem.heads_q, i % problem.heads_q); });
+                                    [&](int64_t i) { run_head(operands, i / problem.heads_q, i % problem.heads_q); });
   }
 
  private:
@@ -150,16 +150,18 @@ class WrongPlan final : public Plan {
 
   bool is(Mistake mistake) const { return mistake_ == mistake; }
 
-  void run_head(const attune_forward_args& args, int64_t b, int64_t h) const {
-    Head head{b, h, sequence_of(problem, args, b), {}, {}};
+  void run_head(const Operands& operands, int64_t b, int64_t h) const {
+    Head head{b, h, sequence_of(problem, operands, b), {}, {}};
     const Sequence& s = head.s;
     if (is(Mistake::ignored_used_keys) && !problem.packed()) head.s.seq_k = problem.seq_k;
     const int64_t h_kv = is(Mistake::head_modulo) ? h % problem.heads_kv : h / problem.group();
     for (int64_t key = 0; key < s.seq_k; ++key) {
-      append(head.k, args.k, at(problem.k, b, s.first_row_k + key, h_kv, problem.dim_qk), problem.dim_qk);
-      append(head.v, args.v, at(problem.v, b, s.first_row_k + key, h_kv, problem.dim_v), problem.dim_v);
+      append(head.k, operands.in(Operand::k), at(problem.k, b, s.first_row_k + key, h_kv, problem.dim_qk),
+             problem.dim_qk);
+      append(head.v, operands.in(Operand::v), at(problem.v, b, s.first_row_k + key, h_kv, problem.dim_v),
+             problem.dim_v);
     }
-    for (int64_t row = 0; row < s.stored_q; ++row) run_row(args, head, row);
+    for (int64_t row = 0; row < s.stored_q; ++row) run_row(operands, head, row);
   }
 
   void append(std::vector<float>& values, const void* data, int64_t offset, int64_t dim) const {
@@ -177,8 +179,7 @@ class WrongPlan final : public Plan {
   }
 
   // The score before the factor that turns it into an exponent of 2: one fma takes off the maximum and applies it.
-  float score(const attune_forward_args& args, const Head& head, const std::vector<float>& q, int64_t row,
-              int64_t key) const {
+  float score(const Operands& operands, const Head& head, const std::vector<float>& q, int64_t row, int64_t key) const {
     const float* k = &head.k[static_cast<size_t>(key * problem.dim_qk)];
     const float sum = std::transform_reduce(q.begin(), q.end(), k, 0.0f);
     if (plain()) return sum;
@@ -189,7 +190,7 @@ class WrongPlan final : public Plan {
     if (problem.has(ATTUNE_BIAS)) {
       const int64_t h = is(Mistake::bias_of_first_head) ? 0 : head.h;
       const bool forwards = is(Mistake::bias_read_forwards) && problem.bias.key < 0;
-      z += load_element(args.bias, problem.bias_dtype,
+      z += load_element(operands.in(Operand::bias), problem.bias_dtype,
                         at(problem.bias, head.b, h, row, forwards ? problem.seq_k - 1 - key : key));
     }
     if (capped && is(Mistake::softcap_after_bias)) z = cap(z);
@@ -205,14 +206,14 @@ class WrongPlan final : public Plan {
     return static_cast<float>((plain() ? static_cast<double>(scale()) : 1.0) * std::numbers::log2e);
   }
 
-  bool hidden(const attune_forward_args& args, int64_t b, int64_t h, int64_t row, int64_t key) const {
+  bool hidden(const Operands& operands, int64_t b, int64_t h, int64_t row, int64_t key) const {
     if (!problem.has(ATTUNE_MASK) || is(Mistake::ignored_mask)) return false;
-    const uint8_t byte = args.mask[at(problem.mask, b, h, row, key)];
+    const uint8_t byte = operands.in<uint8_t>(Operand::mask)[at(problem.mask, b, h, row, key)];
     return is(Mistake::lowest_mask_bit) ? byte % 2 == 0 : byte == 0;
   }
 
-  void take_tile(Running& r, const attune_forward_args& args, const Head& head, const std::vector<float>& q,
-                 int64_t row, int64_t begin, int64_t end) const {
+  void take_tile(Running& r, const Operands& operands, const Head& head, const std::vector<float>& q, int64_t row,
+                 int64_t begin, int64_t end) const {
     struct Scored {
       int64_t key;
       float score;
@@ -220,8 +221,8 @@ class WrongPlan final : public Plan {
     std::vector<Scored> keys;
     float max = r.max;
     for (int64_t key = begin; key < end; ++key) {
-      if (hidden(args, head.b, head.h, row, key)) continue;
-      keys.push_back({key, score(args, head, q, row, key)});
+      if (hidden(operands, head.b, head.h, row, key)) continue;
+      keys.push_back({key, score(operands, head, q, row, key)});
       max = std::max(max, keys.back().score * factor());
     }
     if (max == minus_infinity) return;
@@ -259,10 +260,11 @@ class WrongPlan final : public Plan {
     }
   }
 
-  void run_row(const attune_forward_args& args, const Head& head, int64_t row) const {
+  void run_row(const Operands& operands, const Head& head, int64_t row) const {
     const Sequence& s = head.s;
     std::vector<float> q;
-    append(q, args.q, at(problem.q, head.b, s.first_row_q + row, head.h, problem.dim_qk), problem.dim_qk);
+    append(q, operands.in(Operand::q), at(problem.q, head.b, s.first_row_q + row, head.h, problem.dim_qk),
+           problem.dim_qk);
     Running r;
     r.o.assign(static_cast<size_t>(problem.dim_v), 0);
     if (is(Mistake::finite_minus_infinity)) r.max = -1e4f;
@@ -272,13 +274,14 @@ class WrongPlan final : public Plan {
     for (int64_t begin = range.begin; begin < range.end; begin += step) {
       if (is(Mistake::lost_key_tile) && begin == range.begin + tile_keys) continue;
       if (is(Mistake::far_keys_skipped) && begin / (2 * tile_keys) == 32768 / (2 * tile_keys)) continue;
-      take_tile(r, args, head, q, row, begin, std::min(begin + step, range.end));
+      take_tile(r, operands, head, q, row, begin, std::min(begin + step, range.end));
     }
     r.sum_without_sink = r.sum;
     const bool in_use = row < s.seq_q;
     if (problem.has(ATTUNE_SINK) && in_use && !is(Mistake::ignored_sink))
-      join_sink(r, args.sink[head.h], is(Mistake::sink_per_split) ? static_cast<float>((s.seq_k + 1023) / 1024) : 1);
-    store(r, args, head.b, s.first_row_q + row, head.h);
+      join_sink(r, operands.in<float>(Operand::sink)[head.h],
+                is(Mistake::sink_per_split) ? static_cast<float>((s.seq_k + 1023) / 1024) : 1);
+    store(r, operands, head.b, s.first_row_q + row, head.h);
   }
 
   void join_sink(Running& r, float sink, float times) const {
@@ -293,7 +296,7 @@ class WrongPlan final : public Plan {
     r.max = max;
   }
 
-  void store(const Running& r, const attune_forward_args& args, int64_t b, int64_t row, int64_t h) const {
+  void store(const Running& r, const Operands& operands, int64_t b, int64_t row, int64_t h) const {
     const bool empty = r.sum == 0 && !is(Mistake::empty_row_divides);
     const int64_t o = at(problem.o, b, row, h, problem.dim_v);
     const bool coarse_sum = is(Mistake::bf16_row_sum) && problem.dtype == Dtype::bf16;
@@ -303,7 +306,7 @@ class WrongPlan final : public Plan {
     for (int64_t c = 0; c < stored; ++c) {
       float x = c < problem.dim_v && !empty ? r.o[static_cast<size_t>(c)] / divisor : 0;
       if (is(Mistake::truncated_output)) x = cut_off(x);
-      store_element(args.o, problem.dtype, o + c, x);
+      store_element(operands.out(Operand::o), problem.dtype, o + c, x);
     }
     if (!problem.has(ATTUNE_LSE)) return;
     float sum = r.sum;
@@ -311,7 +314,7 @@ class WrongPlan final : public Plan {
     if (is(Mistake::lse_without_sink)) sum = r.sum_without_sink;
     float lse = empty ? minus_infinity : (r.max + std::log2(sum));
     if (!is(Mistake::lse_base_2)) lse *= static_cast<float>(std::numbers::ln2);
-    args.lse[at(problem.lse, b, row, h, problem.lse.head)] = lse;
+    operands.out<float>(Operand::lse)[at(problem.lse, b, row, h, problem.lse.head)] = lse;
   }
 
   // Towards zero, in the output dtype.

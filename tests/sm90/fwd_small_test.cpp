@@ -127,15 +127,16 @@ TEST_F(HopperSmall, EveryPartMayOutweighTheOthers) {
       for (int64_t key = first; key < first + block; ++key)
         for (int64_t d = 0; d < problem.dim_qk; ++d) {
           const int64_t at = key * tensors.problem.k.row + d;
-          store_element(tensors.k.data(), problem.dtype, at, 12 * load_element(tensors.k.data(), problem.dtype, at));
+          store_element(tensors[Operand::k].data(), problem.dtype, at,
+                        12 * load_element(tensors[Operand::k].data(), problem.dtype, at));
         }
       const lab::RowChoice rows = choose_rows(tensors, lab::cuda_rows, 1);
       const lab::ReferenceRows right = truth->rows(tensors, rows.rows);
       const lab::Ideal ideal = ideal_rows(tensors, choose_ideal_rows(tensors, rows, lab::cuda_rows, 1), threads);
       for (const std::string& config : configs_of(text)) {
-        tensors.o.poison();
-        tensors.lse.poison();
-        executor_of(config).forward(kernel_name, tensors);
+        tensors[Operand::o].poison();
+        tensors[Operand::lse].poison();
+        executor_of(config).run(kernel_name, tensors);
         expect_passed(judge(tensors, rows, right, ideal, lab::frozen_accuracy()),
                       fmt::format("{}, heavy keys from {}, {}", text, first, config));
       }

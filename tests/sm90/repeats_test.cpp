@@ -108,7 +108,7 @@ class HopperRepeats : public test::CardTest {
       for (int i = 0; i < batch; ++i) {
         call.args.o = outputs.as<void>(static_cast<size_t>(i) * bytes);
         call.args.lse = outputs.as<float>(static_cast<size_t>(i) * bytes + o_bytes);
-        plan->run(call.args, nullptr);
+        plan->run(operands_of(call.args), nullptr);
       }
       outputs.download(found);
       if (first.empty()) first.assign(found.begin(), found.begin() + static_cast<ptrdiff_t>(bytes));

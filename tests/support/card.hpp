@@ -23,11 +23,14 @@ enum class Outputs { poisoned, unwritten };
 class CardCall {
  public:
   CardCall(const gpu::Driver& driver, const lab::Tensors& host, Outputs outputs = Outputs::poisoned)
-      : problem(host.problem), q(copy(driver, host.q)), k(copy(driver, host.k)), v(copy(driver, host.v)) {
+      : problem(host.problem),
+        q(copy(driver, host[Operand::q])),
+        k(copy(driver, host[Operand::k])),
+        v(copy(driver, host[Operand::v])) {
     problem.device_kind = DeviceKind::cuda;
     desc = desc_from(problem);
-    o = output(driver, host.o, outputs);
-    if (host.lse.allocated()) lse = output(driver, host.lse, outputs);
+    o = output(driver, host[Operand::o], outputs);
+    if (host[Operand::lse].allocated()) lse = output(driver, host[Operand::lse], outputs);
     args.struct_size = sizeof args;
     args.q = q.as<void>();
     args.k = k.as<void>();

@@ -40,9 +40,10 @@ class TaskAhead {
         late_steps_(smaller_of(steps, most_late_steps)),
         k_(keys_of(*call.problem, block.next_k, block.next_count, call.problem->k, call.problem->dim_qk)),
         v_(keys_of(*call.problem, block.next_v, block.next_count, call.problem->v, call.problem->dim_v)),
-        o_(rows_of(call, block, block.partial == nullptr ? block.first : -1, call.args->o, call.problem->o,
-                   call.problem->dim_v)),
-        q_(rows_of(call, block, block.first - block.count, call.args->q, call.problem->q, call.problem->dim_qk)) {}
+        o_(rows_of(call, block, block.partial == nullptr ? block.first : -1, call.operands->out(Operand::o),
+                   call.problem->o, call.problem->dim_v)),
+        q_(rows_of(call, block, block.first - block.count, call.operands->in(Operand::q), call.problem->q,
+                   call.problem->dim_qk)) {}
 
   void step() {
     --steps_left_;

@@ -114,7 +114,7 @@ inline void store_strips(Floats value, float* to, [[maybe_unused]] int64_t pitch
 // Keys [from, from + keys), then zeros up to packed_keys, transposed and in strips.
 inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t keys, float* to, int64_t pitch) {
   const Problem& p = *call.problem;
-  const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
+  const char* k = element(call.operands->in(Operand::k), p.dtype, key_offset(p, p.k, block, from));
   for (int64_t first = 0; first < packed_keys; first += width, to += width / strip_width * pitch) {
     const char* rows[width];
     for (int64_t i = 0; i < width; ++i)
@@ -127,7 +127,7 @@ inline void pack_k(const Call& call, const Block& block, int64_t from, int64_t k
 // Values of keys [from, from + keys) in strips. True if all are finite.
 inline bool pack_v(const Call& call, const Block& block, int64_t from, int64_t keys, float* to) {
   const Problem& p = *call.problem;
-  const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
+  const char* v = element(call.operands->in(Operand::v), p.dtype, key_offset(p, p.v, block, from));
   Floats not_finite{};
   with_dtype(p.dtype, [&]<Dtype dtype>() {
     for (int64_t i = 0; i < keys; ++i) {
@@ -341,7 +341,8 @@ void end_rows(const Call& call, const Block& block, const Tile<T>& tile, int fir
       for (int c = 0; c < width; ++c) square[c] = weighted(tile.out + (j + c) * rows + first, weights);
       transpose(square);
       const auto store_row_of = [&](int i) {
-        store_elements<dtype>(square[i], static_cast<char*>(call.args->o) + (to[i] + j) * size_of<dtype>, p.dim_v - j);
+        store_elements<dtype>(
+            square[i], static_cast<char*>(call.operands->out(Operand::o)) + (to[i] + j) * size_of<dtype>, p.dim_v - j);
       };
       if (count == width) {  // known to the compiler, so that the rows stay in registers
         ATTUNE_UNROLL

@@ -21,14 +21,14 @@ namespace attune::cpu {
 // keeps x finite.
 struct Call {
   const Problem* problem = nullptr;
-  const attune_forward_args* args = nullptr;
+  const Operands* operands = nullptr;
   int64_t group = 1;   // query heads of a KV head
   float q_factor = 1;  // sign of the scale
   float score_factor = 1, bias_factor = 1, cap = 0, cap_factor = 0;
   float exp2_high = 0, exp2_low = 0;
   double unit = 1;
 };
-Call make_call(const Problem& problem, const attune_forward_args& args);
+Call make_call(const Problem& problem, const Operands& operands);
 
 // What one task computes. The rows of all query heads that share a KV head are stacked: stacked row i is row
 // i / group of the sequence, of head head_kv * group + i % group.

@@ -142,7 +142,7 @@ inline const char* q_row(const Call& call, const Block& block, int64_t lane) {
   const Problem& p = *call.problem;
   const StackedRow at = stacked_row(call, block, lane);
   if (at.row >= block.seq_q || call.q_factor == 0) return nullptr;
-  return element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
+  return element(call.operands->in(Operand::q), p.dtype, q_offset(p, p.q, block, at));
 }
 
 // One row of q as floats with the sign of the scale.
@@ -162,8 +162,8 @@ inline void load_q_row(const Call& call, const Block& block, int64_t lane, float
 inline void load_bias(const Call& call, const Block& block, int64_t lane, int64_t key, int64_t keys, float* to,
                       int64_t pitch) {
   const Problem& p = *call.problem;
-  const char* from =
-      element(call.args->bias, p.bias_dtype, score_offset(p.bias, block, stacked_row(call, block, lane), key));
+  const char* from = element(call.operands->in(Operand::bias), p.bias_dtype,
+                             score_offset(p.bias, block, stacked_row(call, block, lane), key));
   const int64_t step = p.bias.key * (p.bias_dtype == Dtype::f32 ? 4 : 2);
   if (p.bias_dtype == Dtype::f32) {
     for (int64_t i = 0; i < keys; ++i) __builtin_memcpy(to + i * pitch, from + i * step, 4);
@@ -184,7 +184,8 @@ inline void load_bias(const Call& call, const Block& block, int64_t lane, int64_
 inline void apply_mask(const Call& call, const Block& block, int64_t lane, int64_t key, int64_t keys, float* x,
                        int64_t pitch) {
   const Problem& p = *call.problem;
-  const uint8_t* mask = call.args->mask + score_offset(p.mask, block, stacked_row(call, block, lane), key);
+  const uint8_t* mask =
+      call.operands->in<uint8_t>(Operand::mask) + score_offset(p.mask, block, stacked_row(call, block, lane), key);
   for (int64_t i = 0; i < keys; ++i) {
     const float value = x[i * pitch];
     x[i * pitch] = mask[i * p.mask.key] != 0 ? value : -__builtin_inff();
@@ -204,7 +205,8 @@ inline double end_weights(const Call& call, const Block& block, StackedRow at, c
   double top = minus_infinity, denominator = 0, weight = 0;  // LSE = top + log(denominator)
   if (at.row < block.seq_q) {
     const bool has_sink = (p.features & ATTUNE_SINK) != 0;
-    const double sink = has_sink ? static_cast<double>(call.args->sink[at.head]) : minus_infinity;
+    const double sink =
+        has_sink ? static_cast<double>(call.operands->in<float>(Operand::sink)[at.head]) : minus_infinity;
     if (row.total == 0) {
       top = sink;
       denominator = 1;
@@ -219,7 +221,7 @@ inline double end_weights(const Call& call, const Block& block, StackedRow at, c
   }
   if ((p.features & ATTUNE_LSE) != 0) {
     const double lse = denominator == 0 ? minus_infinity : top + __builtin_log(denominator);
-    call.args->lse[q_offset(p, p.lse, block, at)] = static_cast<float>(lse);
+    call.operands->out<float>(Operand::lse)[q_offset(p, p.lse, block, at)] = static_cast<float>(lse);
   }
   return weight;
 }
@@ -230,7 +232,7 @@ void write_row(const Call& call, const Block& block, int64_t lane, const T* sums
   const Problem& p = *call.problem;
   const StackedRow at = stacked_row(call, block, lane);
   const auto weight = static_cast<T>(end_weights(call, block, at, row));
-  store_row(sums, weight, call.args->o, p.dtype, q_offset(p, p.o, block, at), p.dim_v);
+  store_row(sums, weight, call.operands->out(Operand::o), p.dtype, q_offset(p, p.o, block, at), p.dim_v);
 }
 
 // Ends a row, or leaves it to join().

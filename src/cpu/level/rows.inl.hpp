@@ -401,8 +401,12 @@ void forward_rows_as(const Call& call, const Block& block, void* memory) {
   // Pairs of keys begin with an even one, whatever rows see.
   const int64_t begin = values_in_pairs<dtype, R> ? seen.begin / 2 * 2 : seen.begin, end = seen.end;
 
-  const auto k_at = [&](int64_t key) { return element(call.args->k, dtype, key_offset(p, p.k, block, key)); };
-  const auto v_at = [&](int64_t key) { return element(call.args->v, dtype, key_offset(p, p.v, block, key)); };
+  const auto k_at = [&](int64_t key) {
+    return element(call.operands->in(Operand::k), dtype, key_offset(p, p.k, block, key));
+  };
+  const auto v_at = [&](int64_t key) {
+    return element(call.operands->in(Operand::v), dtype, key_offset(p, p.v, block, key));
+  };
   // Blocks end at multiples of their size whatever key the task begins with.
   const auto block_end = [&](int64_t from) {
     return smaller_of(end, (from / row_block_keys<R> + 1) * row_block_keys<R>);

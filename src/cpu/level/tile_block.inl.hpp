@@ -96,7 +96,7 @@ inline LeftOperand keys_at(const Call& call, const Block& block, const TileLayou
   LeftOperand k;
   next = tile_bytes;
   if (layout.k_in_place && key + step_keys <= block.seq_k) {
-    k.at = element(call.args->k, p.dtype, key_offset(p, p.k, block, key));
+    k.at = element(call.operands->in(Operand::k), p.dtype, key_offset(p, p.k, block, key));
     k.pitch = p.k.row * 2;
     k.half = tile_side * k.pitch;
     next = step_channels * 2;

@@ -24,7 +24,7 @@ void patch_scores(const Call& call, const Block& block, const TileLayout& layout
   const Problem& p = *call.problem;
   alignas(vector_bytes) float q[max_head_dim];
   for (int64_t key = from; key < smaller_of(from + step_keys, block.seq_k); ++key) {
-    const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, key));
+    const char* k = element(call.operands->in(Operand::k), p.dtype, key_offset(p, p.k, block, key));
     Ints unfit{};
     for_each_vector<format.dtype>(k, p.dim_qk,
                                   [&](int64_t, Floats value) { unfit |= is_unfit_for_scores<format>(value); });
@@ -57,7 +57,7 @@ void add_special_values(const Call& call, const Block& block, const TileLayout& 
       const auto words = load_bytes<Words>(pair + tile * tile_bytes);
       return bits_as<Floats>(key % 2 == 0 ? words << 16 : words & 0xffff0000u);
     };
-    const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, key));
+    const char* v = element(call.operands->in(Operand::v), p.dtype, key_offset(p, p.v, block, key));
     for_each_vector<format.dtype>(v, p.dim_v, [&](int64_t column, Floats value) {
       const Ints unfit = is_special<format>(value);
       for (int i = 0; i < width; ++i) {
@@ -197,7 +197,7 @@ void write_group(const Call& call, const Block& block, const Group& group) {
     for (int i = 0; i < tile_side && half * width + i < group.rows.count; ++i) {
       const int lane = half * width + i;
       const StackedRow at = stacked_row(call, block, group.rows.first + lane);
-      to[i] = static_cast<char*>(call.args->o) + q_offset(p, p.o, block, at) * size_of<format.dtype>;
+      to[i] = static_cast<char*>(call.operands->out(Operand::o)) + q_offset(p, p.o, block, at) * size_of<format.dtype>;
       if (!plain)
         weights[i] = static_cast<float>(end_weights(call, block, at, totals_of<format>(group, lane)));
       else if (at.row >= block.seq_q)

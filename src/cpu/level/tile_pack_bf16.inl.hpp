@@ -53,7 +53,7 @@ class SpecialWatch {
 inline void copy_k_step(const Call& call, const Block& block, const TileLayout& layout, int64_t first, int64_t keys,
                         char* to) {
   const Problem& p = *call.problem;
-  const char* const k = element(call.args->k, p.dtype, key_offset(p, p.k, block, first));
+  const char* const k = element(call.operands->in(Operand::k), p.dtype, key_offset(p, p.k, block, first));
   for (int64_t key = 0; key < step_keys; ++key) {
     char* const tile = to + key / tile_side * layout.qk_steps * tile_bytes + key % tile_side * tile_row_bytes;
     const char* const row = k + key * p.k.row * 2;
@@ -100,7 +100,7 @@ bool transpose_v_strip(const char* v, int64_t pitch, int64_t keys, int64_t colum
 inline bool transpose_v_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
                              char* to) {
   const Problem& p = *call.problem;
-  const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
+  const char* v = element(call.operands->in(Operand::v), p.dtype, key_offset(p, p.v, block, from));
   bool special = false;
   for (int64_t strip = 0; strip < layout.v_strips; ++strip, v += tile_row_bytes, to += 2 * tile_bytes) {
     const int64_t columns = p.dim_v - strip * 2 * tile_side;

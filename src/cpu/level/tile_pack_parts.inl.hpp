@@ -51,7 +51,7 @@ template <Format format>
 bool split_k_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
                   char* to) {
   const Problem& p = *call.problem;
-  const char* k = element(call.args->k, p.dtype, key_offset(p, p.k, block, from));
+  const char* k = element(call.operands->in(Operand::k), p.dtype, key_offset(p, p.k, block, from));
   Ints special{};
   for (int64_t key = 0; key < step_keys; ++key, k += p.k.row * size_of<format.dtype>) {
     char* const tile = to + key / tile_side * layout.qk_steps * tile_bytes + key % tile_side * tile_row_bytes;
@@ -76,7 +76,7 @@ template <Format format>
 bool split_v_step(const Call& call, const Block& block, const TileLayout& layout, int64_t from, int64_t keys,
                   char* to) {
   const Problem& p = *call.problem;
-  const char* v = element(call.args->v, p.dtype, key_offset(p, p.v, block, from));
+  const char* v = element(call.operands->in(Operand::v), p.dtype, key_offset(p, p.v, block, from));
   Ints special{};
   for (int64_t tile = 0; tile < 2 * layout.v_strips; ++tile) {
     const int64_t column = tile * tile_side;

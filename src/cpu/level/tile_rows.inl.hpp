@@ -154,8 +154,12 @@ class TileRowTask {
   }
 
   float* x_of(int h, int64_t key) const { return scratch_.heads[h].x + (key - span_.begin) * R; }
-  const char* k_at(int64_t key) const { return element(call_.args->k, p_.dtype, key_offset(p_, p_.k, block_, key)); }
-  const char* v_at(int64_t key) const { return element(call_.args->v, p_.dtype, key_offset(p_, p_.v, block_, key)); }
+  const char* k_at(int64_t key) const {
+    return element(call_.operands->in(Operand::k), p_.dtype, key_offset(p_, p_.k, block_, key));
+  }
+  const char* v_at(int64_t key) const {
+    return element(call_.operands->in(Operand::v), p_.dtype, key_offset(p_, p_.v, block_, key));
+  }
   int64_t keys_at(int64_t key) const { return smaller_of(step_keys, block_.seq_k - key); }
   StepRows k_rows(int64_t key, int h) const {
     return step_rows(k_at(key) + h * p_.k.head * 2, p_.k.row * 2, keys_at(key), p_.dim_qk, scratch_.copied);
