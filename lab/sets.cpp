@@ -189,6 +189,32 @@ ProblemSet features() {
           }};
 }
 
+// Long enough for many tiles and a rescale at each, odd enough for tails, small enough for every row of every kernel.
+ProblemSet hostile() {
+  return {"hostile",
+          "what every kind of hostile input is tried on",
+          {
+              "fwd b1 h2/1 q130 k300 d64 f16",
+              "fwd b1 h2/1 q130 k300 d64 bf16",
+              "fwd b1 h2/1 q130 k300 d64 f32",
+              "fwd b1 h2/2 q200 k200 d128 f16 causal-br",
+              "fwd b1 h2/2 q200 k200 d128 bf16 causal-br",
+              "fwd b1 h2/2 q160 k260 d64 bf16 w70,10 sink",
+              "fwd b1 h2/1 q96 k200 d64/96 f16 cap20 bias=1hqk mask=b11k",
+          }};
+}
+
+// Lengths at which a lost tile is small beside the rest.
+ProblemSet long_keys() {
+  return {"long",
+          "few rows and many keys",
+          {
+              "fwd b1 h2/1 q80 k8192 d64 f16",
+              "fwd b1 h2/1 q80 k8192 d64 bf16 causal-br",
+              "fwd b1 h1/1 q16 k16384 d128 bf16",
+          }};
+}
+
 ProblemSet merge() {
   return {"merge",
           "partial results joined: few and many parts, every type, rows that no part saw a key for",
@@ -273,8 +299,8 @@ double work_of(const Problem& problem) {
 const std::vector<ProblemSet>& builtin_sets() {
   static const std::vector<ProblemSet> sets = [] {
     std::vector<ProblemSet> all;
-    for (const auto& make : {features, edges, merge, mission, reports7, reports5, llama7b, h100, small, grid, latency,
-                             latency_overlap, prefill, cpu})
+    for (const auto& make : {features, edges, hostile, long_keys, merge, mission, reports7, reports5, llama7b, h100,
+                             small, grid, latency, latency_overlap, prefill, cpu})
       all.push_back(canonical(make()));
     return all;
   }();

@@ -8,23 +8,8 @@
 namespace attune::lab {
 namespace {
 
-// Long enough for many tiles and a rescale at each, odd enough for tails, small enough for every row of every kernel.
-constexpr std::string_view hostile_problems[] = {
-    "fwd b1 h2/1 q130 k300 d64 f16",
-    "fwd b1 h2/1 q130 k300 d64 bf16",
-    "fwd b1 h2/1 q130 k300 d64 f32",
-    "fwd b1 h2/2 q200 k200 d128 f16 causal-br",
-    "fwd b1 h2/2 q200 k200 d128 bf16 causal-br",
-    "fwd b1 h2/2 q160 k260 d64 bf16 w70,10 sink",
-    "fwd b1 h2/1 q96 k200 d64/96 f16 cap20 bias=1hqk mask=b11k",
-};
-
-// Few rows and many keys: lengths at which a lost tile is small beside the rest.
-constexpr std::string_view long_problems[] = {
-    "fwd b1 h2/1 q80 k8192 d64 f16",
-    "fwd b1 h2/1 q80 k8192 d64 bf16 causal-br",
-    "fwd b1 h1/1 q16 k16384 d128 bf16",
-};
+// Sets that are checked in ways of their own; the others only as they are.
+constexpr std::string_view special_sets[] = {"features", "edges", "hostile", "long", "merge"};
 
 class Planner {
  public:
@@ -38,16 +23,16 @@ class Planner {
     for (const std::string& problem : find_set("edges").problems)
       add("edges", problem, InputKind::normal, Storage::dense, std::nullopt, everyone_of(problem));
     for (const InputKind kind : all_input_kinds)
-      for (const std::string_view problem : hostile_problems)
-        add("hostile input", std::string(problem), kind, Storage::dense, std::nullopt, everyone_of(problem));
+      for (const std::string& problem : find_set("hostile").problems)
+        add("hostile input", problem, kind, Storage::dense, std::nullopt, everyone_of(problem));
     for (const Oracle oracle : all_oracles) {
       for (const std::string& problem : find_set("features").problems)
         add("oracles", problem, InputKind::normal, Storage::dense, oracle, everyone_of(problem));
-      for (const std::string_view problem : long_problems)
-        add("oracles", std::string(problem), InputKind::normal, Storage::dense, oracle, {""});
+      for (const std::string& problem : find_set("long").problems)
+        add("oracles", problem, InputKind::normal, Storage::dense, oracle, {""});
     }
-    for (const std::string_view problem : long_problems)
-      add("long", std::string(problem), InputKind::normal, Storage::dense, std::nullopt, {""});
+    for (const std::string& problem : find_set("long").problems)
+      add("long", problem, InputKind::normal, Storage::dense, std::nullopt, {""});
     for (const std::string& problem : find_set("merge").problems) {
       for (const InputKind kind : all_input_kinds)
         add("merge", problem, kind, Storage::dense, std::nullopt, everyone_of(problem));
@@ -57,7 +42,7 @@ class Planner {
       add("merge", problem, InputKind::normal, Storage::dense, Oracle::split, everyone_of(problem));
     }
     for (const ProblemSet& set : builtin_sets())
-      if (set.name != "features" && set.name != "edges" && set.name != "merge") add_set(set);
+      if (std::ranges::find(special_sets, set.name) == std::end(special_sets)) add_set(set);
     return std::move(plan_);
   }
 

@@ -63,12 +63,13 @@ std::string random_problem(Random& random) {
   if (chance(random, 2)) text += chance(random, 3) ? " causal-tl" : " causal-br";
   if (chance(random, 4)) text += fmt::format(" w{},{}", between(random, -1, 70), between(random, -1, 70));
   if (chance(random, 6)) text += fmt::format(" cap{}", pick(random, {1, 5, 30, 50}));
-  if (chance(random, split ? 2 : 4)) text += " sink";
+  // Operands that a word of their own asks for. One that joins every split of the keys is asked for more often there.
+  for (const OperandRow& row : operand_rows())
+    if (forward_operation.operands.has(row.operand) && !row.word.empty() && !row.word_is_off)
+      if (chance(random, row.form == Form::heads ? (split ? 2 : 4) : 6)) text += fmt::format(" {}", row.word);
   if (chance(random, 5)) text += fmt::format(" bias={}{}", score_shape(random), chance(random, 2) ? ":f32" : "");
   if (chance(random, 5)) text += fmt::format(" mask={}", score_shape(random));
   if (chance(random, 5)) text += " var";
-  if (chance(random, 6)) text += " used-q";
-  if (chance(random, 6)) text += " used-k";
   if (chance(random, 12)) text += " nolse";
   if (chance(random, 8)) text += fmt::format(" scale{}", fmt::format("{}", pick(random, {0, 1, -1, 2}) * 0.125));
   if (chance(random, 3)) text += " bhsd";

@@ -95,13 +95,17 @@ Tensors remapped(const Tensors& original, const Problem& target, Storage storage
     copy_keys(original, copy, remap, static_cast<int64_t>(b), remap.batches[b]);
   }
   const Problem &p = original.problem, &q = copy.problem;
-  if (copy[Operand::bias].allocated() && original[Operand::bias].allocated())
-    copy_scores(original[Operand::bias], p.bias, copy[Operand::bias], q.bias, bytes_of(p.bias_dtype), p.seq_q, remap);
-  if (copy[Operand::mask].allocated() && original[Operand::mask].allocated())
-    copy_scores(original[Operand::mask], p.mask, copy[Operand::mask], q.mask, 1, p.seq_q, remap);
-  if (copy[Operand::sink].allocated() && original[Operand::sink].allocated())
-    for (size_t h = 0; h < remap.heads_q.size(); ++h)
-      copy[Operand::sink].as<float>()[h] = original[Operand::sink].as<float>()[remap.heads_q[h]];
+  for (const OperandRow& row : operand_rows()) {
+    const Buffer& from = original[row.operand];
+    Buffer& to = copy[row.operand];
+    if (!from.allocated() || !to.allocated()) continue;
+    const int64_t bytes = element_bytes(p, row);
+    if (row.form == Form::scores)
+      copy_scores(from, p.*row.score_strides, to, q.*row.score_strides, bytes, p.seq_q, remap);
+    if (row.form == Form::heads)
+      for (size_t h = 0; h < remap.heads_q.size(); ++h)
+        copy_elements(from, remap.heads_q[h], to, static_cast<int64_t>(h), 1, bytes);
+  }
   return copy;
 }
 

@@ -7,8 +7,8 @@ namespace attune::cpu {
 
 // Row `row` of its sequence, from the stored inputs, not rounded: dim_v values to o, the natural log-sum-exp to *lse.
 // Rows that are not in use give 0 and -inf. *max_abs_score receives the largest |scale * q.k| among visible keys (0 if
-// there are none). lse and max_abs_score may be NULL. operands.out(Operand::o) and operands.out<float>(Operand::lse)
-// are not touched.
+// there are none). lse and max_abs_score may be NULL. The outputs among the operands are not
+// touched.
 void reference_row(const Problem& problem, const Operands& operands, int64_t batch, int64_t head, int64_t row,
                    double* o, double* lse, double* max_abs_score);
 
