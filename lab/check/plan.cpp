@@ -26,6 +26,12 @@ constexpr std::string_view long_problems[] = {
     "fwd b1 h1/1 q16 k16384 d128 bf16",
 };
 
+// Decoding, where where keys lie decides the order of the work, and must not decide how keys are split.
+constexpr std::string_view decode_problems[] = {
+    "fwd b2 h32/8 q1 k4072 d8 bf16",  "fwd b4 h8/8 q1 k2048 d16 bf16",       "fwd b3 h16/4 q1 k3000 d24 f16",
+    "fwd b5 h8/4 q2 k1500 d16/8 f32", "fwd b4 h32/2 q1 k4096 d16 bf16 bhsd",
+};
+
 class Planner {
  public:
   Planner(const Executor& executor, const PlanBudget& budget, uint64_t seed)
@@ -46,6 +52,8 @@ class Planner {
       for (const std::string_view problem : long_problems)
         add("oracles", std::string(problem), InputKind::normal, Storage::dense, oracle, {""});
     }
+    for (const std::string_view problem : decode_problems)
+      add("oracles", std::string(problem), InputKind::normal, Storage::dense, Oracle::layout, everyone_);
     for (const std::string_view problem : long_problems)
       add("long", std::string(problem), InputKind::normal, Storage::dense, std::nullopt, {""});
     for (const ProblemSet& set : builtin_sets())

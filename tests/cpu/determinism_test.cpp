@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <span>
 #include <thread>
 #include <vector>
@@ -128,6 +129,79 @@ TEST_P(CpuThreads, HeadsDoNotDependOnTheirNeighbours) {
       args.k = moved(args.k, head * desc.k.head);
       args.v = moved(args.v, head * desc.v.head);
       args.o = const_cast<char*>(moved(args.o, head * group * desc.o.head));
+      ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
+    }
+    EXPECT_EQ(whole.o.copy(), together) << text;
+  }
+}
+
+const char* const decode_problems[] = {
+    "fwd b3 h32/8 q1 k4096 d16 bf16",
+    "fwd b4 h8/8 q1 k1100 d16 f16",
+    "fwd b2 h8/4 q2 k2100 d8 f32",
+    "fwd b3 h32/2 q1 k2500 d16 bf16 used-k",
+};
+
+// Decoding, the order of the work follows that of memory. How keys are split must not.
+TEST_P(CpuThreads, DecodingDoesNotDependOnTheLayout) {
+  const ForcedContext context(GetParam());
+  for (const char* text : decode_problems) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    ForwardCall by_rows(desc);
+    fill(by_rows);
+    ASSERT_EQ(context.forward(by_rows.desc, by_rows.args()), ATTUNE_OK) << attune_last_error();
+    // The same K and V with all rows of a head beside each other.
+    const auto copy_by_heads = [&](const attune_strides& from, int64_t dim, const TensorMemory& memory,
+                                   attune_strides& to) {
+      to = {desc.heads_kv * desc.seq_k * dim, dim, desc.seq_k * dim};
+      TensorMemory copy({{{desc.batch, to.batch}, {desc.seq_k, to.row}, {desc.heads_kv, to.head}, {1, 0}}}, dim,
+                        bytes_of(static_cast<Dtype>(desc.dtype)));
+      const int64_t bytes = bytes_of(static_cast<Dtype>(desc.dtype));
+      copy.for_each([&](const auto& at, int64_t offset) {
+        const int64_t source = at[0] * from.batch + at[1] * from.row + at[2] * from.head;
+        std::memcpy(static_cast<char*>(copy.data()) + offset * bytes,
+                    static_cast<const char*>(memory.data()) + source * bytes, static_cast<size_t>(dim * bytes));
+      });
+      return copy;
+    };
+    attune_forward_args args = by_rows.args();
+    const TensorMemory k = copy_by_heads(by_rows.desc.k, desc.dim_qk, by_rows.k, desc.k);
+    const TensorMemory v = copy_by_heads(by_rows.desc.v, desc.dim_v, by_rows.v, desc.v);
+    ForwardCall by_heads(desc);
+    args.k = k.data();
+    args.v = v.data();
+    args.o = by_heads.o.data();
+    args.lse = static_cast<float*>(by_heads.lse.data());
+    ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
+    EXPECT_EQ(by_heads.o.copy(), by_rows.o.copy()) << text;
+    EXPECT_EQ(by_heads.lse.copy(), by_rows.lse.copy()) << text;
+  }
+}
+
+// Decoding, a sequence is computed as if it were alone, whatever the batch and the longest sequence of it.
+TEST_P(CpuThreads, DecodingDoesNotDependOnTheBatch) {
+  const ForcedContext context(GetParam());
+  for (const char* text : decode_problems) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    ForwardCall whole(desc);
+    fill(whole);
+    ASSERT_EQ(context.forward(whole.desc, whole.args()), ATTUNE_OK) << attune_last_error();
+    const std::vector<uint8_t> together = whole.o.copy();
+    const Problem problem = problem_from(desc);
+    const int64_t batch = desc.batch;
+    const attune_forward_args all = whole.args();
+    desc.batch = 1;
+    desc.features &= ~ATTUNE_USED_K;
+    for (int64_t b = 0; b < batch; ++b) {
+      const auto moved = [&](const void* tensor, const attune_strides& strides) {
+        return static_cast<const char*>(tensor) + b * strides.batch * bytes_of(problem.dtype);
+      };
+      attune_forward_args args = all;
+      args.q = moved(all.q, desc.q);
+      args.k = moved(all.k, desc.k);
+      args.v = moved(all.v, desc.v);
+      args.o = const_cast<char*>(moved(all.o, desc.o));
+      desc.seq_k = sequence_of(problem, all, b).seq_k;
       ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
     }
     EXPECT_EQ(whole.o.copy(), together) << text;
