@@ -27,16 +27,24 @@ Call make_call(const Problem& problem, const attune_forward_args& args) {
   call.q_factor = problem.scale == 0 ? 0.0f : problem.scale < 0 ? -1.0f : 1.0f;
   if (problem.has(ATTUNE_SOFTCAP)) {
     call.cap = problem.softcap;
-    call.cap_factor = static_cast<float>(std::min<double>(scale / problem.softcap, FLT_MAX));
-  } else if (!problem.has(ATTUNE_BIAS)) {
-    call.unit = scale;
-  } else if (scale >= 1) {
-    call.unit = scale;
-    call.bias_factor = static_cast<float>(1 / scale);
-  } else {
+    double factor = scale / problem.softcap;
+    if (factor > FLT_MAX) {
+      call.score_factor = 0x1p64f;
+      factor *= 0x1p-64;
+    }
+    // What is still beyond comes with a cap below 2^-64, and a score is off by no more than its cap.
+    call.cap_factor = static_cast<float>(std::min<double>(factor, FLT_MAX));
+  } else if (problem.has(ATTUNE_BIAS) && scale < 1) {
     call.score_factor = static_cast<float>(scale);
+  } else {
+    call.unit = scale;
+    if (scale * std::numbers::log2e > FLT_MAX) {
+      call.score_factor = 2;
+      call.unit = scale / 2;
+    }
+    if (problem.has(ATTUNE_BIAS)) call.bias_factor = static_cast<float>(1 / call.unit);
   }
-  const double factor = std::min<double>(call.unit * std::numbers::log2e, FLT_MAX);
+  const double factor = call.unit * std::numbers::log2e;
   call.exp2_high = static_cast<float>(factor);
   call.exp2_low = static_cast<float>(factor - static_cast<double>(call.exp2_high));
   return call;

@@ -145,6 +145,10 @@ inline const char* q_row(const Call& call, const Block& block, int64_t lane) {
   return element(call.args->q, p.dtype, q_offset(p, p.q, block, at));
 }
 
+inline bool scale_is_within(const Problem& p, float most) { return p.scale < most && p.scale > -most; }
+// Products of pairs of bf16 flush scores below 2^-126 to 0, which such a scale would make large.
+constexpr float most_scale_in_pairs = 0x1p90f;
+
 // One row of q as floats with the sign of the scale.
 inline void load_q_row(const Call& call, const Block& block, int64_t lane, float* to) {
   const Problem& p = *call.problem;
