@@ -1,8 +1,12 @@
 // The bits of a result depend on the problem and its data, not on who computes it: number of threads, lent threads,
 // order of tasks, other calls at the same time, where the tensors lie.
 #include <gtest/gtest.h>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include <atomic>
+#include <cfenv>
 #include <cstring>
 #include <span>
 #include <thread>
@@ -88,6 +92,67 @@ TEST_P(CpuThreads, OneContextServesManyThreadsAtOnce) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
+}
+
+// The workers were started in the environment of a new process, and compute in that of the caller.
+TEST_P(CpuThreads, AnyFloatingPointEnvironmentGivesTheSameBits) {
+  class Flushing {
+   public:
+    Flushing() {
+#if defined(__SSE__)
+      _mm_setcsr(before_ | 0x8040);  // results and operands below the normal numbers count as 0
+#endif
+    }
+    ~Flushing() {
+#if defined(__SSE__)
+      _mm_setcsr(before_);
+#endif
+    }
+
+   private:
+#if defined(__SSE__)
+    unsigned before_ = _mm_getcsr();
+#endif
+  };
+  const ForcedContext one(GetParam(), 1), four(GetParam(), 4);
+  for (const char* text : problems) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    desc.features |= ATTUNE_LSE;
+    ForwardCall call(desc);
+    fill(call);
+    // Of values so small that many products are subnormal.
+    call.v.for_each([&](const auto&, int64_t offset) {
+      for (int64_t i = 0; i < desc.dim_v; ++i) {
+        const auto dtype = static_cast<Dtype>(desc.dtype);
+        store_element(call.v.data(), dtype, offset + i, load_element(call.v.data(), dtype, offset + i) * 0x1p-126f);
+      }
+    });
+    const auto results = [&](const ForcedContext& context, int rounding, bool flushes) {
+      const auto run = [&] { return context.forward(call.desc, call.args()); };
+      std::fesetround(rounding);
+      attune_status status = ATTUNE_OK;
+      if (flushes) {
+        const Flushing flushing;
+        status = run();
+      } else {
+        status = run();
+      }
+      std::fesetround(FE_TONEAREST);
+      EXPECT_EQ(status, ATTUNE_OK) << attune_last_error();
+      std::vector<uint8_t> bytes = call.o.copy();
+      const std::vector<uint8_t> lse = call.lse.copy();
+      bytes.insert(bytes.end(), lse.begin(), lse.end());
+      return bytes;
+    };
+    const std::vector<uint8_t> usual = results(one, FE_TONEAREST, false);
+    EXPECT_EQ(results(four, FE_TONEAREST, false), usual) << text;
+    for (const bool flushes : {false, true})
+      for (const int rounding : {FE_UPWARD, FE_TOWARDZERO, FE_TONEAREST})
+        EXPECT_EQ(results(four, rounding, flushes), results(one, rounding, flushes))
+            << text << ", rounding " << rounding << (flushes ? ", flushing" : "");
+    EXPECT_NE(results(one, FE_UPWARD, false), usual) << text << ": rounding changes nothing";
+    EXPECT_EQ(results(four, FE_TONEAREST, false), usual) << text;
+  }
 }
 
 // Row i of a long problem is computed like row i of a problem cut to fewer rows, which ends within four keys.
