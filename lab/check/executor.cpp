@@ -22,7 +22,12 @@ class CpuExecutor final : public Executor {
 
   void forward(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
     Context& with = context(kernel, setting);
-    const attune_forward_desc desc = desc_from(tensors.problem);
+    attune_forward_desc desc = desc_from(tensors.problem);
+    // Rows that belong to no sequence, which a GPU passes over, are not in the tensors of a call on the CPU.
+    if (tensors.problem.packed()) {
+      desc.total_q = tensors.cu_seqlens_q.as<int32_t>()[desc.batch];
+      desc.total_k = tensors.cu_seqlens_k.as<int32_t>()[desc.batch];
+    }
     // Poisoned like everything else: a workspace holds nothing a kernel may rely on.
     const uint64_t bytes = with.plan_for(desc)->workspace_bytes();
     std::vector<std::byte, AlignedAllocator<std::byte>> workspace(bytes + workspace_alignment, std::byte{0xff});

@@ -67,6 +67,11 @@ attune_forward_desc desc_from(const Problem& problem);
 
 // Checks that every pointer the problem needs is there and aligned to its element.
 void check_args(const Problem& problem, const attune_forward_args& args, uint64_t workspace_bytes);
+// Checks lengths that the host can read: offsets fill the tensors from the first row to the last, no length is beyond
+// the bound of the descriptor, and no sequence uses more than it has. Pointers must be there as far as the problem
+// needs them. On a GPU nobody can look, and kernels clamp.
+void check_lengths(const Problem& problem, const int32_t* cu_seqlens_q, const int32_t* cu_seqlens_k,
+                   const int32_t* used_q, const int32_t* used_k);
 void check_merge(const attune_merge_desc& desc, const attune_merge_args& args);
 
 // The two kinds of storage the text form knows.

@@ -92,6 +92,8 @@ void Context::forward(const attune_forward_desc& desc, const attune_forward_args
     plan = plan_for_call(key, stream);
     check_args(plan->problem, args, plan->workspace_bytes());
   }
+  if (plan->problem.device_kind == DeviceKind::cpu)
+    check_lengths(plan->problem, args.cu_seqlens_q, args.cu_seqlens_k, args.used_q, args.used_k);
   plan->run(args, stream);
 }
 
