@@ -215,6 +215,19 @@ ProblemSet long_keys() {
           }};
 }
 
+// The order of the work depends on where keys lie; how they are split must not.
+ProblemSet decode() {
+  return {"decode",
+          "one or two rows and many keys, in small heads",
+          {
+              "fwd b2 h32/8 q1 k4072 d8 bf16",
+              "fwd b4 h8/8 q1 k2048 d16 bf16",
+              "fwd b3 h16/4 q1 k3000 d24 f16",
+              "fwd b5 h8/4 q2 k1500 d16/8 f32",
+              "fwd b4 h32/2 q1 k4096 d16 bf16 bhsd",
+          }};
+}
+
 ProblemSet merge() {
   return {"merge",
           "partial results joined: few and many parts, every type, rows that no part saw a key for",
@@ -299,8 +312,8 @@ double work_of(const Problem& problem) {
 const std::vector<ProblemSet>& builtin_sets() {
   static const std::vector<ProblemSet> sets = [] {
     std::vector<ProblemSet> all;
-    for (const auto& make : {features, edges, hostile, long_keys, merge, mission, reports7, reports5, llama7b, h100,
-                             small, grid, latency, latency_overlap, prefill, cpu})
+    for (const auto& make : {features, edges, hostile, long_keys, decode, merge, mission, reports7, reports5, llama7b,
+                             h100, small, grid, latency, latency_overlap, prefill, cpu})
       all.push_back(canonical(make()));
     return all;
   }();

@@ -186,8 +186,8 @@ ATTUNE_CPP_INLINE namespace api {
     std::optional<Bias> bias{};
     std::optional<Mask> mask{};
     std::optional<Packed> packed{};
-    const int32_t* used_q = nullptr;              // rows in use per sequence
-    const int32_t* used_k = nullptr;              // keys in use per sequence
+    const int32_t* used_q = nullptr;              // rows in use per sequence: 0..its length
+    const int32_t* used_k = nullptr;              // keys in use per sequence: 0..its length
     float* lse = nullptr;                         // receives the log-sum-exp of each row
     std::optional<attune_strides> lse_strides{};  // contiguous (batch, head, row) if not given
     Device device{};

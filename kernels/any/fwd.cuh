@@ -75,21 +75,24 @@ ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_bytes_p
 #ifdef ATTUNE_DEVICE
 
 // How a score becomes a logit. Without softcap and bias the logit stays in units of |scale|, so that a huge scale
-// cannot overflow and differences lose nothing.
+// cannot overflow and differences lose nothing; of half of one so huge that exp2_factor would overflow.
 template <typename Real>
 struct Logits {
   bool plain;
-  Real sign, scale, cap;
+  Real sign;  // times units in a scale
+  Real scale, cap;
   double unit;       // natural logits per unit of x
   Real exp2_factor;  // exp(a - b) = exp2((a - b) * exp2_factor)
 
   ATTUNE_DEVICE explicit Logits(const Call& call)
       : plain((call.features & (feature_softcap | feature_bias)) == 0),
-        sign(call.scale < 0 ? -1 : 1),
+        sign((call.scale < 0 ? -1 : 1) * units_in(call.scale)),
         scale(static_cast<Real>(call.scale)),
         cap(static_cast<Real>(call.softcap)),
-        unit(plain ? fabs(call.scale) : 1.0),
-        exp2_factor(static_cast<Real>(fmin(unit * log2_e, 3.0e38))) {}
+        unit(plain ? fabs(call.scale) / units_in(call.scale) : 1.0),
+        exp2_factor(static_cast<Real>(unit * log2_e)) {}
+
+  static ATTUNE_DEVICE int units_in(double scale) { return fabs(scale) > 2e38 ? 2 : 1; }
 
   ATTUNE_DEVICE Real operator()(const Call& call, Real score, const Block& block, int64_t row, int64_t key) const {
     if (plain) return sign * score;

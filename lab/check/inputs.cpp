@@ -130,6 +130,13 @@ std::vector<int64_t> random_lengths(Random& random, int64_t batch, int64_t longe
     length = std::min(length, left);
     left -= length;
   }
+  // A total that is given, and not what all could need, is what they have.
+  if (total < longest * batch)
+    for (int64_t& length : lengths) {
+      const int64_t more = std::min(longest - length, left);
+      length += more;
+      left -= more;
+    }
   return lengths;
 }
 
@@ -146,12 +153,16 @@ void fill_lengths(Tensors& t, uint64_t seed) {
     put(t[Operand::cu_seqlens_q], p.seq_q, p.total_q);
     put(t[Operand::cu_seqlens_k], p.seq_k, p.total_k);
   }
-  const auto put_used = [&](Buffer& buffer, int64_t longest) {
+  const auto put_used = [&](Buffer& buffer, const Buffer& offsets, int64_t longest) {
     const auto lengths = random_lengths(random, p.batch, longest, longest * p.batch);
-    std::ranges::copy(lengths, buffer.as<int32_t>());
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const auto* const cu = offsets.as<int32_t>();
+      const int64_t most = p.packed() ? cu[b + 1] - cu[b] : longest;
+      buffer.as<int32_t>()[b] = static_cast<int32_t>(std::min(lengths[static_cast<size_t>(b)], most));
+    }
   };
-  if (p.has(ATTUNE_USED_Q)) put_used(t[Operand::used_q], p.seq_q);
-  if (p.has(ATTUNE_USED_K)) put_used(t[Operand::used_k], p.seq_k);
+  if (p.has(ATTUNE_USED_Q)) put_used(t[Operand::used_q], t[Operand::cu_seqlens_q], p.seq_q);
+  if (p.has(ATTUNE_USED_K)) put_used(t[Operand::used_k], t[Operand::cu_seqlens_k], p.seq_k);
 }
 
 void fill_queries(Tensors& t, const Recipe& r, int64_t b, int64_t head) {

@@ -9,7 +9,7 @@ namespace attune::lab {
 namespace {
 
 // Sets that are checked in ways of their own; the others only as they are.
-constexpr std::string_view special_sets[] = {"features", "edges", "hostile", "long", "merge"};
+constexpr std::string_view special_sets[] = {"features", "edges", "hostile", "long", "decode", "merge"};
 
 class Planner {
  public:
@@ -41,6 +41,8 @@ class Planner {
           add("merge", problem, InputKind::normal, storage, std::nullopt, everyone_of(problem));
       add("merge", problem, InputKind::normal, Storage::dense, Oracle::split, everyone_of(problem));
     }
+    for (const std::string& problem : find_set("decode").problems)
+      add("oracles", problem, InputKind::normal, Storage::dense, Oracle::layout, everyone_of(problem));
     for (const ProblemSet& set : builtin_sets())
       if (std::ranges::find(special_sets, set.name) == std::end(special_sets)) add_set(set);
     return std::move(plan_);

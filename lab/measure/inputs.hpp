@@ -14,8 +14,9 @@ namespace attune::lab {
 // Makes tensors on the host and keeps the latest, since every contender asks for the same seed in turn.
 class InputSource {
  public:
-  InputSource(const Problem& problem, cpu::Threads& threads) : problem_(problem), threads_(threads) {}
+  InputSource(const Problem& problem, cpu::Threads& threads);
 
+  // On the CPU, packed sequences of different lengths have no more rows in all than they fill.
   const Problem& problem() const { return problem_; }
   std::shared_ptr<const Tensors> get(uint64_t seed);
 

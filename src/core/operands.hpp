@@ -116,4 +116,9 @@ attune_merge_args merge_args_of(const Operands& operands);
 // Checks that every pointer the problem needs is there and aligned to its element, and what its operation asks for.
 void check_operands(const Problem& problem, const Operands& operands, uint64_t workspace_bytes);
 
+// Checks lengths that the host can read: offsets fill the tensors from the first row to the last, no length is beyond
+// the bound of the descriptor, and no sequence uses more than it has. Pointers must be there as far as the problem
+// needs them. On a GPU nobody can look, and kernels clamp.
+void check_lengths(const Problem& problem, const Operands& operands);
+
 }  // namespace attune

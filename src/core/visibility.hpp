@@ -31,8 +31,8 @@ struct Sequence {
   int64_t stored_q = 0;                      // rows that exist, in use or not
 };
 
-// Rows past `seq_q` up to `stored_q` are not in use: they see no key (output 0, LSE -inf). Device-side
-// lengths are data, so they are clamped to what the descriptor promises instead of trusted.
+// Rows past `seq_q` up to `stored_q` are not in use: they see no key (output 0, LSE -inf). Lengths on a device cannot
+// be checked, so they are clamped to what the descriptor promises; those on the host have been (check_lengths).
 inline Sequence sequence_of(const Problem& problem, const Operands& operands, int64_t b) {
   Sequence s;
   if (problem.packed()) {

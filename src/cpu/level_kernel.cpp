@@ -27,16 +27,24 @@ Call make_call(const Problem& problem, const Operands& operands) {
   call.q_factor = problem.scale == 0 ? 0.0f : problem.scale < 0 ? -1.0f : 1.0f;
   if (problem.has(ATTUNE_SOFTCAP)) {
     call.cap = problem.softcap;
-    call.cap_factor = static_cast<float>(std::min<double>(scale / problem.softcap, FLT_MAX));
-  } else if (!problem.has(ATTUNE_BIAS)) {
-    call.unit = scale;
-  } else if (scale >= 1) {
-    call.unit = scale;
-    call.bias_factor = static_cast<float>(1 / scale);
-  } else {
+    double factor = scale / problem.softcap;
+    if (factor > FLT_MAX) {
+      call.score_factor = 0x1p64f;
+      factor *= 0x1p-64;
+    }
+    // What is still beyond comes with a cap below 2^-64, and a score is off by no more than its cap.
+    call.cap_factor = static_cast<float>(std::min<double>(factor, FLT_MAX));
+  } else if (problem.has(ATTUNE_BIAS) && scale < 1) {
     call.score_factor = static_cast<float>(scale);
+  } else {
+    call.unit = scale;
+    if (scale * std::numbers::log2e > FLT_MAX) {
+      call.score_factor = 2;
+      call.unit = scale / 2;
+    }
+    if (problem.has(ATTUNE_BIAS)) call.bias_factor = static_cast<float>(1 / call.unit);
   }
-  const double factor = std::min<double>(call.unit * std::numbers::log2e, FLT_MAX);
+  const double factor = call.unit * std::numbers::log2e;
   call.exp2_high = static_cast<float>(factor);
   call.exp2_low = static_cast<float>(factor - static_cast<double>(call.exp2_high));
   return call;
@@ -44,10 +52,12 @@ Call make_call(const Problem& problem, const Operands& operands) {
 
 namespace {
 
-// Enough tasks for any machine this runs on; fewer than this, and the keys are split as well.
+// Enough tasks for any machine this runs on. With fewer blocks the keys are split as well.
 constexpr int64_t wanted_tasks = 64;
 constexpr int64_t tasks_a_thread = 4;
-constexpr int64_t least_keys_per_split = 512;
+constexpr int64_t keys_per_split = 512;
+// Of few rows. The parts of four and more weigh as much as the keys they come from, unless those are more.
+constexpr int64_t keys_per_split_of(double rows) { return rows < 4 ? keys_per_split : 2 * keys_per_split; }
 // Packed keys of a head that more than two tasks share may take this much memory; beyond, each task packs for itself.
 constexpr double most_packed_bytes = 64 << 20;
 // Waking sleeping threads takes about this long.
@@ -85,19 +95,20 @@ class LevelPlan final : public Plan {
     };
     const int most_rows = rows_;
     while (rows_ > least_task_rows && tasks_of(rows_, 1) < wanted_tasks) rows_ /= 2;
-    const int64_t most_splits = std::max<int64_t>((problem.seq_k + least_keys_per_split - 1) / least_keys_per_split, 1);
-    if (by_rows_ && heads_are_neighbours(problem)) {
+    if (by_rows_) {
+      // However many tasks there are: so a sequence has the same bits in any batch.
+      splits_ = {.most = wanted_tasks, .keys = keys_per_split_of(stacked)};
       const auto fits = [&](int heads) {
         return problem.heads_kv % heads == 0 &&
-               tasks_of(rows_, heads) * static_cast<double>(most_splits) >= wanted_tasks;
+               tasks_of(rows_, heads) * static_cast<double>(splits_.of(problem.seq_k)) >= wanted_tasks;
       };
-      for (int heads = 2; heads <= max_task_heads; ++heads)
+      for (int heads = 2; heads <= max_task_heads && heads_are_neighbours(problem); ++heads)
         if (fits(heads)) heads_ = heads;
+    } else if (const double tasks = tasks_of(rows_, 1); tasks > 0 && tasks < wanted_tasks) {
+      const int64_t most = std::max<int64_t>((problem.seq_k + keys_per_split - 1) / keys_per_split, 1);
+      splits_.most = std::min(most, static_cast<int64_t>(std::ceil(wanted_tasks / tasks)));
     }
-    const double tasks = tasks_of(rows_, heads_);
-    if (tasks > 0 && tasks < wanted_tasks)
-      splits_ = std::min(most_splits, static_cast<int64_t>(std::ceil(wanted_tasks / tasks)));
-    if (!by_rows_ && splits_ == 1) {
+    if (!by_rows_ && splits_.most == 1) {
       // Results depend on how keys are split, not on how rows are: few threads may have fewer and larger tasks.
       const int threads = alone_ ? 1 : threads_.size();
       rows_ = most_rows;
@@ -111,12 +122,12 @@ class LevelPlan final : public Plan {
 
   void run(const Operands& operands, void*) const override {
     const Call call = make_call(problem, operands);
-    const Tasks tasks(problem, operands, rows_, heads_);
+    const Tasks tasks(problem, operands, rows_, heads_, splits_);
     if (packs_) return compute_by_heads(call, tasks);
-    if (splits_ > 1) return compute_by_splits(call, tasks);
+    if (tasks.most_splits() > 1) return compute_by_splits(call, tasks);
     for_each(tasks.count(), [&](int64_t index) {
       Tasks::Task task;
-      tasks.get(index, 0, 1, task);
+      tasks.get(index, 0, task);
       const auto scratch = threads_.scratch(scratch_bytes_);
       compute(call, task.block, scratch.data());
     });
@@ -125,7 +136,7 @@ class LevelPlan final : public Plan {
   std::string describe() const override {
     const int used_threads = alone_ ? 1 : threads_.size();
     return fmt::format("path: {} of at most {} rows of {} KV heads, keys split {} ways\nthreads: {}\n",
-                       by_rows_ ? "rows" : "blocks", rows_, heads_, splits_, used_threads);
+                       by_rows_ ? "rows" : "blocks", rows_, heads_, splits_.of(problem.seq_k), used_threads);
   }
 
  private:
@@ -134,7 +145,8 @@ class LevelPlan final : public Plan {
     const auto packed_of = [&](int64_t head) {
       return PackedKeys(call, level_, head / problem.heads_kv, head % problem.heads_kv);
     };
-    const auto count_of = [&](int64_t head) { return tasks.count_of(head / problem.heads_kv) * splits_; };
+    const int64_t splits = tasks.most_splits();
+    const auto count_of = [&](int64_t head) { return tasks.count_of(head / problem.heads_kv) * splits; };
     TaskRuns runs(
         threads_, problem.batch * problem.heads_kv,
         [&](int64_t head) {
@@ -145,8 +157,8 @@ class LevelPlan final : public Plan {
     std::vector<Partials> partials = partials_of(tasks);
     work_on(runs, [&](int64_t head, int64_t index, const char* packed, int64_t next, void* scratch) {
       Tasks::Task task;
-      const int64_t split = index % splits_;
-      tasks.get_of(head / problem.heads_kv, head % problem.heads_kv, index / splits_, split, splits_, task);
+      const int64_t split = index % splits;
+      tasks.get_of(head / problem.heads_kv, head % problem.heads_kv, index / splits, split, task);
       task.block.packed = packed;
       // The last quarter fetches the next head's keys: much earlier, and they would be gone again.
       const int64_t count = count_of(head), first = count - (count + 3) / 4;
@@ -159,16 +171,17 @@ class LevelPlan final : public Plan {
   // Tasks whose keys are split and not packed, in the order of memory: the splits of a task, unless the tasks beside it
   // read the same pages.
   void compute_by_splits(const Call& call, const Tasks& tasks) const {
+    const int64_t splits = tasks.most_splits();
     const int64_t side_by_side = heads_are_neighbours(problem) ? problem.heads_kv / heads_ : 1;
-    const int64_t tasks_of_run = side_by_side > 1 ? side_by_side : splits_;
+    const int64_t tasks_of_run = side_by_side > 1 ? side_by_side : splits;
     TaskRuns runs(
-        threads_, tasks.count() * splits_ / tasks_of_run,
+        threads_, tasks.count() * splits / tasks_of_run,
         [&](int64_t) { return TaskRuns::Size{.bytes = 0, .parts = 0, .tasks = tasks_of_run}; }, nullptr);
     std::vector<Partials> partials = partials_of(tasks);
     work_on(runs, [&](int64_t run, int64_t index, const char*, int64_t, void* scratch) {
       Tasks::Task task;
-      const int64_t split = side_by_side > 1 ? run % splits_ : index;
-      tasks.get(side_by_side > 1 ? run / splits_ * side_by_side + index : run, split, splits_, task);
+      const int64_t split = side_by_side > 1 ? run % splits : index;
+      tasks.get(side_by_side > 1 ? run / splits * side_by_side + index : run, split, task);
       compute_split(call, task, split, partials, scratch);
     });
   }
@@ -190,22 +203,23 @@ class LevelPlan final : public Plan {
   }
 
   std::vector<Partials> partials_of(const Tasks& tasks) const {
-    return std::vector<Partials>(splits_ > 1 ? static_cast<size_t>(tasks.count()) : 0);
+    return std::vector<Partials>(tasks.most_splits() > 1 ? static_cast<size_t>(tasks.count()) : 0);
   }
 
   // Whoever ends the last split of a task joins them.
   void compute_split(const Call& call, Tasks::Task& task, int64_t split, std::vector<Partials>& partials,
                      void* scratch) const {
-    if (splits_ == 1) return compute(call, task.block, scratch);
+    if (split >= task.splits) return;
+    if (task.splits == 1) return compute(call, task.block, scratch);
     Partials& of_task = partials[static_cast<size_t>(task.number)];
     const int64_t doubles = heads_ * partial_head_;
-    double* const parts = of_task.memory(threads_, splits_ * doubles);
+    double* const parts = of_task.memory(threads_, task.splits * doubles);
     task.block.partial = parts + split * doubles;
     task.block.partial_head = partial_head_;
     compute(call, task.block, scratch);
-    if (!of_task.end_split(splits_)) return;
+    if (!of_task.end_split(task.splits)) return;
     for (int head = 0; head < heads_; ++head, ++task.block.head_kv)
-      level_.join(call, task.block, parts + head * partial_head_, splits_, doubles);
+      level_.join(call, task.block, parts + head * partial_head_, task.splits, doubles);
     of_task.give_back();
   }
 
@@ -228,7 +242,7 @@ class LevelPlan final : public Plan {
   bool by_rows_ = false;
   bool packs_ = false;
   int rows_ = 0, heads_ = 1;
-  int64_t splits_ = 1;
+  Splits splits_;
   int64_t partial_head_ = 0;  // doubles of one head's partial results
 };
 

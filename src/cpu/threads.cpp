@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "cpu/float_environment.hpp"
 
 namespace attune::cpu {
 namespace {
@@ -97,6 +98,7 @@ int threads_from_environment() {
 struct Loop {
   const std::function<void(int64_t)>* body = nullptr;
   int64_t count = 0;
+  FloatEnvironment environment;  // of the caller
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // written by the one that sets `failed`, read after all have left
@@ -104,11 +106,28 @@ struct Loop {
   void begin(int64_t new_count, const std::function<void(int64_t)>& new_body) {
     body = &new_body;
     count = new_count;
+    environment = FloatEnvironment::of_this_thread();
     next.store(0, std::memory_order_relaxed);
     failed.store(false, std::memory_order_relaxed);
     error = nullptr;
   }
 
+  // On a thread of the host, which hands out the indices.
+  void call_lent(int64_t index) noexcept {
+    const InEnvironment as_the_caller(environment);
+    if (!failed.load(std::memory_order_relaxed)) call(index);
+  }
+
+  void draw() noexcept {
+    const InEnvironment as_the_caller(environment);
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) call(i);
+  }
+
+  void rethrow() {
+    if (error) std::rethrow_exception(std::exchange(error, nullptr));
+  }
+
+ private:
   void call(int64_t index) noexcept {
     const InsideBody inside;
     try {
@@ -117,14 +136,6 @@ struct Loop {
       if (!failed.exchange(true)) error = std::current_exception();
       next.store(count, std::memory_order_relaxed);
     }
-  }
-
-  void draw() noexcept {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) call(i);
-  }
-
-  void rethrow() {
-    if (error) std::rethrow_exception(std::exchange(error, nullptr));
   }
 };
 
@@ -271,11 +282,7 @@ void Threads::parallel_for(int64_t count, const std::function<void(int64_t)>& bo
       Loop loop;
       loop.begin(count, body);
       lent_(
-          lent_user_, count,
-          [](void* context, int64_t index) {
-            Loop& lent_loop = *static_cast<Loop*>(context);
-            if (!lent_loop.failed.load(std::memory_order_relaxed)) lent_loop.call(index);
-          },
+          lent_user_, count, [](void* context, int64_t index) { static_cast<Loop*>(context)->call_lent(index); },
           &loop);
       loop.rethrow();
       return;

@@ -28,9 +28,9 @@ class Threads {
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
-  // body(i) once for each i of 0..count-1, in any order; returns when all are done. The first exception thrown
-  // by a body is rethrown here, and bodies not yet begun may then be left out. May be called from many threads at
-  // once. Called from inside a body it runs on that thread alone.
+  // body(i) once for each i of 0..count-1, in any order, in the caller's floating-point environment; returns when all
+  // are done. The first exception thrown by a body is rethrown here, and bodies not yet begun may then be left out. May
+  // be called from many threads at once. Called from inside a body it runs on that thread alone.
   void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
 
   // How many bodies may run at once. With OpenMP the runtime says it, at each call anew.

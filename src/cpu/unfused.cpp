@@ -44,7 +44,7 @@ class UnfusedPlan final : public Plan {
     const auto each_tile = [&](const auto& step) {
       threads_.parallel_for(tasks.count(), [&](int64_t index) {
         Tasks::Task task;
-        tasks.get(index, 0, 1, task);
+        tasks.get(index, 0, task);
         step(task, tile(operands, index, task.block.count));
       });
     };

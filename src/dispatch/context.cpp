@@ -106,6 +106,7 @@ void Context::run(const PlanKey& key, const Resolve& resolve, const Operands& op
     plan = plan_for_call(key.with_alignment(least), resolve, least, stream);
     check_operands(plan->problem, operands, plan->workspace_bytes());
   }
+  if (plan->problem.device_kind == DeviceKind::cpu) check_lengths(plan->problem, operands);
   plan->run(operands, stream);
 }
 

@@ -167,6 +167,29 @@ void expect_reference_agrees(const Problem& asked, InputKind input, uint64_t see
   }
 }
 
+// Scores of a few units by scales as large as there are.
+TEST_F(Emulated, HugeScalesOfTinyScoresAreExact) {
+  for (const char* dtype : {"bf16", "f32"})
+    for (const float scale : {1.9e38f, 2.4e38f, -3.4e38f}) {
+      Problem problem = parse_problem(fmt::format("fwd b1 h1/1 q20 k40 d16 {}", dtype));
+      problem.scale = scale;
+      Tensors tensors = lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);
+      for (lab::Buffer* buffer : {&tensors.q, &tensors.k})
+        for (int64_t i = 0; i < (buffer == &tensors.q ? 20 : 40) * 16; ++i)
+          store_element(buffer->data(), problem.dtype, i, load_element(buffer->data(), problem.dtype, i) * 0x1p-64f);
+      emulator::forward(tensors.problem, tensors.args(), 1);
+      for (int64_t row = 0; row < 20; ++row) {
+        std::vector<double> right(16);
+        double lse = 0;
+        cpu::reference_row(problem, tensors.args(), 0, 0, row, right.data(), &lse, nullptr);
+        ASSERT_NEAR(tensors.lse.as<float>()[row], lse, 2e-5 * std::max(1.0, std::abs(lse))) << dtype << " " << scale;
+        for (int64_t d = 0; d < 16; ++d)
+          ASSERT_NEAR(load_element(tensors.o.data(), problem.dtype, row * 16 + d), right[static_cast<size_t>(d)], 0.02)
+              << dtype << " " << scale;
+      }
+    }
+}
+
 TEST_F(Emulated, ReferenceAgreesWithTheOneOnTheCpu) {
   for (uint64_t seed = 1; seed <= (test::small_budget() ? 12 : 80); ++seed) {
     const Case c = lab::random_case(seed, 3e5);

@@ -27,6 +27,7 @@ constexpr int64_t big = int64_t{1} << 62;
 constexpr const char* dense =
     "fwd b2 h8/4 q5 k7 d16/8 f16 causal-br w3,2 cap30 sink bias=bhqk mask=bhqk used-q used-k scale0.5";
 constexpr const char* packed = "fwd b2 h8/4 q5 k7 d16/8 bf16 var=9,12";
+constexpr const char* packed_in_part = "fwd b2 h8/4 q5 k7 d16/8 bf16 var=9,12 used-q used-k";
 
 struct WrongCall {
   const char* name;
@@ -35,6 +36,13 @@ struct WrongCall {
   const char* argument_and_value;
   const char* allowed;
 };
+
+// Lengths that fit `dense` and `packed` but for one.
+constexpr int32_t q_begins_late[] = {1, 5, 9}, q_decreases[] = {0, 5, 4}, q_negative[] = {0, -3, 9},
+                  q_ends_early[] = {0, 4, 8}, q_ends_late[] = {0, 5, 10}, q_too_long[] = {0, 3, 9};
+constexpr int32_t k_begins_early[] = {-1, 6, 12}, k_decreases[] = {0, 7, 6}, k_negative[] = {0, -9, 12},
+                  k_ends_early[] = {0, 5, 11}, k_ends_late[] = {0, 7, 13}, k_too_long[] = {0, 4, 12};
+constexpr int32_t used_negative[] = {2, -1}, used_too_many[] = {8, 3}, no_rows[] = {6, 0}, no_keys[] = {0, 8};
 
 struct Table : test::Spoil<D, A> {
   static inline const std::vector<WrongCall> calls = {
@@ -135,6 +143,32 @@ struct Table : test::Spoil<D, A> {
       {"sink_misaligned", dense, misalign(&A::sink), "args.sink is 0x", "multiple of 4 bytes"},
       {"used_k_misaligned", dense, misalign(&A::used_k), "args.used_k is 0x", "multiple of 4 bytes"},
       {"cu_seqlens_q_misaligned", packed, misalign(&A::cu_seqlens_q), "args.cu_seqlens_q is 0x", "multiple of 4 bytes"},
+      {"cu_seqlens_q_begins_late", packed, set(&A::cu_seqlens_q, q_begins_late), "args.cu_seqlens_q[0] is 1", "be 0"},
+      {"cu_seqlens_q_decreases", packed, set(&A::cu_seqlens_q, q_decreases), "args.cu_seqlens_q[2] is 4",
+       "at least 5, the one before it"},
+      {"cu_seqlens_q_negative", packed, set(&A::cu_seqlens_q, q_negative), "args.cu_seqlens_q[1] is -3", "at least 0"},
+      {"cu_seqlens_q_ends_early", packed, set(&A::cu_seqlens_q, q_ends_early), "args.cu_seqlens_q[2] is 8",
+       "must be 9, desc.total_q"},
+      {"cu_seqlens_q_ends_late", packed, set(&A::cu_seqlens_q, q_ends_late), "args.cu_seqlens_q[2] is 10",
+       "must be 9, desc.total_q"},
+      {"seq_q_below_a_length", packed, set(&A::cu_seqlens_q, q_too_long), "desc.seq_q is 5",
+       "at least 6, the length that ends at args.cu_seqlens_q[2]"},
+      {"cu_seqlens_k_begins_early", packed, set(&A::cu_seqlens_k, k_begins_early), "args.cu_seqlens_k[0] is -1",
+       "must be 0"},
+      {"cu_seqlens_k_decreases", packed, set(&A::cu_seqlens_k, k_decreases), "args.cu_seqlens_k[2] is 6",
+       "at least 7, the one before it"},
+      {"cu_seqlens_k_negative", packed, set(&A::cu_seqlens_k, k_negative), "args.cu_seqlens_k[1] is -9", "at least 0"},
+      {"cu_seqlens_k_ends_early", packed, set(&A::cu_seqlens_k, k_ends_early), "args.cu_seqlens_k[2] is 11",
+       "must be 12, desc.total_k"},
+      {"cu_seqlens_k_ends_late", packed, set(&A::cu_seqlens_k, k_ends_late), "args.cu_seqlens_k[2] is 13",
+       "must be 12, desc.total_k"},
+      {"seq_k_below_a_length", packed, set(&A::cu_seqlens_k, k_too_long), "desc.seq_k is 7",
+       "at least 8, the length that ends at args.cu_seqlens_k[2]"},
+      {"used_q_negative", dense, set(&A::used_q, used_negative), "args.used_q[1] is -1", "in 0..5"},
+      {"used_q_too_many", dense, set(&A::used_q, no_rows), "args.used_q[0] is 6", "in 0..5"},
+      {"used_k_negative", dense, set(&A::used_k, used_negative), "args.used_k[1] is -1", "in 0..7"},
+      {"used_k_too_many", dense, set(&A::used_k, no_keys), "args.used_k[1] is 8", "in 0..7"},
+      {"used_k_of_packed", packed_in_part, set(&A::used_k, used_too_many), "args.used_k[0] is 8", "in 0.."},
       {"o_is_q", dense, [](D&, A& a) { a.q = a.o; }, "which is args.q too", "must not be an input"},
       {"o_is_k", dense, [](D&, A& a) { a.k = a.o; }, "which is args.k too", "must not be an input"},
       {"o_is_v", dense, [](D&, A& a) { a.v = a.o; }, "which is args.v too", "must not be an input"},

@@ -1,8 +1,13 @@
 // The bits of a result depend on the problem and its data, not on who computes it: number of threads, lent threads,
 // order of tasks, other calls at the same time, where the tensors lie.
 #include <gtest/gtest.h>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include <atomic>
+#include <cfenv>
+#include <cstring>
 #include <span>
 #include <thread>
 #include <vector>
@@ -89,6 +94,67 @@ TEST_P(CpuThreads, OneContextServesManyThreadsAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
+// The workers were started in the environment of a new process, and compute in that of the caller.
+TEST_P(CpuThreads, AnyFloatingPointEnvironmentGivesTheSameBits) {
+  class Flushing {
+   public:
+    Flushing() {
+#if defined(__SSE__)
+      _mm_setcsr(before_ | 0x8040);  // results and operands below the normal numbers count as 0
+#endif
+    }
+    ~Flushing() {
+#if defined(__SSE__)
+      _mm_setcsr(before_);
+#endif
+    }
+
+   private:
+#if defined(__SSE__)
+    unsigned before_ = _mm_getcsr();
+#endif
+  };
+  const ForcedContext one(GetParam(), 1), four(GetParam(), 4);
+  for (const char* text : problems) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    desc.features |= ATTUNE_LSE;
+    ForwardCall call(desc);
+    fill(call);
+    // Of values so small that many products are subnormal.
+    call.v.for_each([&](const auto&, int64_t offset) {
+      for (int64_t i = 0; i < desc.dim_v; ++i) {
+        const auto dtype = static_cast<Dtype>(desc.dtype);
+        store_element(call.v.data(), dtype, offset + i, load_element(call.v.data(), dtype, offset + i) * 0x1p-126f);
+      }
+    });
+    const auto results = [&](const ForcedContext& context, int rounding, bool flushes) {
+      const auto run = [&] { return context.forward(call.desc, call.args()); };
+      std::fesetround(rounding);
+      attune_status status = ATTUNE_OK;
+      if (flushes) {
+        const Flushing flushing;
+        status = run();
+      } else {
+        status = run();
+      }
+      std::fesetround(FE_TONEAREST);
+      EXPECT_EQ(status, ATTUNE_OK) << attune_last_error();
+      std::vector<uint8_t> bytes = call.o.copy();
+      const std::vector<uint8_t> lse = call.lse.copy();
+      bytes.insert(bytes.end(), lse.begin(), lse.end());
+      return bytes;
+    };
+    const std::vector<uint8_t> usual = results(one, FE_TONEAREST, false);
+    EXPECT_EQ(results(four, FE_TONEAREST, false), usual) << text;
+    for (const bool flushes : {false, true})
+      for (const int rounding : {FE_UPWARD, FE_TOWARDZERO, FE_TONEAREST})
+        EXPECT_EQ(results(four, rounding, flushes), results(one, rounding, flushes))
+            << text << ", rounding " << rounding << (flushes ? ", flushing" : "");
+    EXPECT_NE(results(one, FE_UPWARD, false), usual) << text << ": rounding changes nothing";
+    EXPECT_EQ(results(four, FE_TONEAREST, false), usual) << text;
+  }
+}
+
 // Row i of a long problem is computed like row i of a problem cut to fewer rows, which ends within four keys.
 TEST_P(CpuThreads, RowsDoNotDependOnTheirNeighbours) {
   attune_forward_desc desc = desc_from(parse_problem("fwd b1 h1/1 q300 k300 d64 f32 causal-tl"));
@@ -128,6 +194,79 @@ TEST_P(CpuThreads, HeadsDoNotDependOnTheirNeighbours) {
       args.k = moved(args.k, head * desc.k.head);
       args.v = moved(args.v, head * desc.v.head);
       args.o = const_cast<char*>(moved(args.o, head * group * desc.o.head));
+      ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
+    }
+    EXPECT_EQ(whole.o.copy(), together) << text;
+  }
+}
+
+const char* const decode_problems[] = {
+    "fwd b3 h32/8 q1 k4096 d16 bf16",
+    "fwd b4 h8/8 q1 k1100 d16 f16",
+    "fwd b2 h8/4 q2 k2100 d8 f32",
+    "fwd b3 h32/2 q1 k2500 d16 bf16 used-k",
+};
+
+// Decoding, the order of the work follows that of memory. How keys are split must not.
+TEST_P(CpuThreads, DecodingDoesNotDependOnTheLayout) {
+  const ForcedContext context(GetParam());
+  for (const char* text : decode_problems) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    ForwardCall by_rows(desc);
+    fill(by_rows);
+    ASSERT_EQ(context.forward(by_rows.desc, by_rows.args()), ATTUNE_OK) << attune_last_error();
+    // The same K and V with all rows of a head beside each other.
+    const auto copy_by_heads = [&](const attune_strides& from, int64_t dim, const TensorMemory& memory,
+                                   attune_strides& to) {
+      to = {desc.heads_kv * desc.seq_k * dim, dim, desc.seq_k * dim};
+      TensorMemory copy({{{desc.batch, to.batch}, {desc.seq_k, to.row}, {desc.heads_kv, to.head}, {1, 0}}}, dim,
+                        bytes_of(static_cast<Dtype>(desc.dtype)));
+      const int64_t bytes = bytes_of(static_cast<Dtype>(desc.dtype));
+      copy.for_each([&](const auto& at, int64_t offset) {
+        const int64_t source = at[0] * from.batch + at[1] * from.row + at[2] * from.head;
+        std::memcpy(static_cast<char*>(copy.data()) + offset * bytes,
+                    static_cast<const char*>(memory.data()) + source * bytes, static_cast<size_t>(dim * bytes));
+      });
+      return copy;
+    };
+    attune_forward_args args = by_rows.args();
+    const TensorMemory k = copy_by_heads(by_rows.desc.k, desc.dim_qk, by_rows.k, desc.k);
+    const TensorMemory v = copy_by_heads(by_rows.desc.v, desc.dim_v, by_rows.v, desc.v);
+    ForwardCall by_heads(desc);
+    args.k = k.data();
+    args.v = v.data();
+    args.o = by_heads.o.data();
+    args.lse = static_cast<float*>(by_heads.lse.data());
+    ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
+    EXPECT_EQ(by_heads.o.copy(), by_rows.o.copy()) << text;
+    EXPECT_EQ(by_heads.lse.copy(), by_rows.lse.copy()) << text;
+  }
+}
+
+// Decoding, a sequence is computed as if it were alone, whatever the batch and the longest sequence of it.
+TEST_P(CpuThreads, DecodingDoesNotDependOnTheBatch) {
+  const ForcedContext context(GetParam());
+  for (const char* text : decode_problems) {
+    attune_forward_desc desc = desc_from(parse_problem(text));
+    ForwardCall whole(desc);
+    fill(whole);
+    ASSERT_EQ(context.forward(whole.desc, whole.args()), ATTUNE_OK) << attune_last_error();
+    const std::vector<uint8_t> together = whole.o.copy();
+    const Problem problem = problem_from(desc);
+    const int64_t batch = desc.batch;
+    const attune_forward_args all = whole.args();
+    desc.batch = 1;
+    desc.features &= ~ATTUNE_USED_K;
+    for (int64_t b = 0; b < batch; ++b) {
+      const auto moved = [&](const void* tensor, const attune_strides& strides) {
+        return static_cast<const char*>(tensor) + b * strides.batch * bytes_of(problem.dtype);
+      };
+      attune_forward_args args = all;
+      args.q = moved(all.q, desc.q);
+      args.k = moved(all.k, desc.k);
+      args.v = moved(all.v, desc.v);
+      args.o = const_cast<char*>(moved(all.o, desc.o));
+      desc.seq_k = sequence_of(problem, all, b).seq_k;
       ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
     }
     EXPECT_EQ(whole.o.copy(), together) << text;

@@ -96,28 +96,6 @@ TEST_P(CpuKernels, DecodingOfManyHeadsMatchesTheReference) {
   }
 }
 
-TEST_P(CpuKernels, RowsOutsideEverySequenceAreNotWritten) {
-  ForwardCall call = filled("fwd b2 h2/1 q40 k30 d24 f16", 3, [](attune_forward_desc& d) {
-    d.features |= ATTUNE_PACKED;
-    d.total_q = 90;
-    d.total_k = 70;
-    d.lse = {0, 1, d.total_q};
-  });
-  call.cu_seqlens_q = {5, 30, 60};
-  call.cu_seqlens_k = {10, 40, 65};
-  Numbers numbers(4);
-  call.fill_values(numbers);
-  ASSERT_EQ(ForcedContext(GetParam()).forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
-  expect_reference(call, "packed");
-  const attune_forward_desc& d = call.desc;
-  for (int64_t row = 0; row < d.total_q; ++row) {
-    const bool owned = row >= 5 && row < 60;
-    for (int64_t head = 0; head < d.heads_q; ++head)
-      for (int64_t j = 0; j < d.dim_v; ++j)
-        ASSERT_EQ(std::isnan(o_at(call, row * d.o.row + head * d.o.head + j)), !owned) << row << " " << head;
-  }
-}
-
 TEST_P(CpuKernels, ARowWithoutKeysIsZeroAndMinusInfinity) {
   const ForcedContext context(GetParam());
   // Bottom-right with fewer keys than rows: the first rows see nothing.
@@ -237,6 +215,66 @@ TEST_P(CpuKernels, ExtremeScalesGiveNumbers) {
             ASSERT_NEAR(got, lse, 2e-5 * std::max(1.0, std::abs(lse))) << text << " scale " << scale;
         }
       }
+}
+
+// Scores of a few units by scales as large as there are: tiny sums must not be flushed, and the LSE and the weights
+// must follow the same scale.
+TEST_P(CpuKernels, HugeScalesOfTinyScoresAreExact) {
+  const ForcedContext context(GetParam());
+  for (const float scale : {0x1p100f, 2.3e38f, 2.4e38f, 3.4e38f, -3.4e38f})
+    for (const uint32_t feature : {0u, ATTUNE_BIAS, ATTUNE_SOFTCAP, ATTUNE_BIAS | ATTUNE_SOFTCAP})
+      for (const char* text :
+           {"fwd b1 h2/2 q40 k70 d16 f32", "fwd b1 h2/2 q40 k70 d16 bf16", "fwd b1 h4/1 q1 k70 d16 bf16",
+            "fwd b1 h2/1 q1 k70 d16 bf16", "fwd b1 h1/1 q1 k70 d16 f32", "fwd b1 h2/2 q200 k70 d16 f32"}) {
+        attune_forward_desc desc = desc_from(parse_problem(text));
+        desc.features |= ATTUNE_SCALE | ATTUNE_LSE | feature;
+        desc.scale = scale;
+        desc.softcap = 0.5f;
+        desc.bias_dtype = desc.dtype;
+        desc.bias = {0, 0, desc.seq_k, 1};
+        ForwardCall call(desc);
+        Numbers numbers(31);
+        call.fill_values(numbers);
+        fill_with_integers(call, numbers);
+        const float unit = std::exp2(-std::ceil(std::log2(std::abs(scale)) / 2)) / 4;  // scores of -16..16
+        for (TensorMemory* tensor : {&call.q, &call.k})
+          tensor->for_each([&](const auto&, int64_t offset) {
+            for (int64_t i = 0; i < tensor->dim(); ++i) {
+              const auto dtype = static_cast<Dtype>(desc.dtype);
+              store_element(tensor->data(), dtype, offset + i, load_element(tensor->data(), dtype, offset + i) * unit);
+            }
+          });
+        ASSERT_EQ(context.forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
+        expect_reference(call,
+                         std::string(text) + " scale " + std::to_string(scale) + " feature " + std::to_string(feature));
+        if (HasFatalFailure()) return;
+      }
+}
+
+// docs/accuracy.md: the sum of the values may be infinite where their mean is not, but it is no NaN.
+TEST_P(CpuKernels, SumsOfHugeValuesAreRightOrInfinite) {
+  const ForcedContext context(GetParam());
+  for (const char* text :
+       {"fwd b1 h1/1 q1 k50 d16 f32", "fwd b1 h1/1 q40 k50 d16 f32", "fwd b1 h1/1 q200 k50 d16 f32",
+        "fwd b1 h1/1 q1 k50 d16 bf16", "fwd b1 h4/1 q1 k50 d16 bf16", "fwd b1 h1/1 q40 k50 d16 bf16"})
+    for (const float value : {3.3e38f, 6e36f}) {
+      attune_forward_desc desc = desc_from(parse_problem(text));
+      ForwardCall call(desc);
+      const auto fill = [&](TensorMemory& tensor, float with) {
+        tensor.for_each([&](const auto&, int64_t offset) {
+          for (int64_t i = 0; i < tensor.dim(); ++i)
+            store_element(tensor.data(), static_cast<Dtype>(desc.dtype), offset + i, with);
+        });
+      };
+      fill(call.q, 1);
+      fill(call.k, 1);
+      fill(call.v, value);
+      ASSERT_EQ(context.forward(call.desc, call.args()), ATTUNE_OK) << attune_last_error();
+      const float o = o_at(call, 0);
+      const bool fits = value * 50 < std::numeric_limits<float>::infinity();
+      EXPECT_TRUE(std::abs(o / value - 1) < 0.01 || (!fits && o == std::numeric_limits<float>::infinity()))
+          << text << " of " << value << " gives " << o;
+    }
 }
 
 // Every other row of q is multiplied by a power of 2. The rows between have the same bits whatever it is.

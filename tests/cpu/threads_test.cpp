@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
@@ -114,6 +115,55 @@ TEST(ThreadPool, CanBeDestroyedAtOnce) {
     Threads threads(with_threads(4));
     if (i % 2 == 0) expect_each_once(threads, 8);
   }
+}
+
+// How this thread rounds. fegetround() would tell about another unit of the processor.
+int rounding_here() {
+  volatile float one = 1, tiny = 0x1p-30f;
+  if (one + tiny > 1) return FE_UPWARD;
+  if (-one - tiny < -1) return FE_DOWNWARD;
+  return one - tiny < 1 ? FE_TOWARDZERO : FE_TONEAREST;
+}
+
+// With the rounding of the caller, wherever they run and whenever their thread was started; that of the thread returns.
+void expect_rounding_of_the_caller(Threads& threads) {
+  constexpr int bodies = 3;
+  for (const int rounding : {FE_UPWARD, FE_TONEAREST, FE_TOWARDZERO}) {
+    std::fesetround(rounding);
+    std::atomic<int> arrived{0}, wrong{0};
+    threads.parallel_for(bodies, [&](int64_t) {
+      ++arrived;
+      while (arrived < bodies) std::this_thread::yield();
+      if (rounding_here() != rounding) ++wrong;
+    });
+    EXPECT_EQ(rounding_here(), rounding);
+    std::fesetround(FE_TONEAREST);
+    EXPECT_EQ(wrong, 0) << "rounding " << rounding;
+  }
+}
+
+TEST(ThreadPool, BodiesComputeInTheEnvironmentOfTheCaller) {
+  Threads threads(with_threads(3));
+  expect_each_once(threads, 100);
+  expect_rounding_of_the_caller(threads);
+}
+
+TEST(ThreadPool, LentThreadsComputeInTheEnvironmentOfTheCallerAndKeepTheirOwn) {
+  static std::atomic<int> changed{0};
+  attune_options options{};
+  options.parallel_for = [](void*, int64_t count, void (*body)(void*, int64_t), void* context) {
+    std::vector<std::thread> lent;
+    for (int64_t i = 0; i < count; ++i)
+      lent.emplace_back([=] {
+        std::fesetround(FE_DOWNWARD);
+        body(context, i);
+        if (rounding_here() != FE_DOWNWARD) ++changed;
+      });
+    for (std::thread& thread : lent) thread.join();
+  };
+  Threads threads(options);
+  expect_rounding_of_the_caller(threads);
+  EXPECT_EQ(changed, 0);
 }
 
 double process_seconds() {

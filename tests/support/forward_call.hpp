@@ -137,19 +137,32 @@ class ForwardCall {
   int64_t max_q() const { return has(ATTUNE_PACKED) ? std::min(desc.seq_q, desc.total_q) : desc.seq_q; }
   int64_t max_k() const { return has(ATTUNE_PACKED) ? std::min(desc.seq_k, desc.total_k) : desc.seq_k; }
 
-  // Lengths within the promises of the descriptor, some of them 0.
+  // Whether sequences within the bounds of the descriptor can fill the tensors.
+  bool can_be_filled() const {
+    const auto fill = [&](int64_t total, int64_t longest) {
+      return desc.batch > 0 && (total + desc.batch - 1) / desc.batch <= longest;
+    };
+    return !has(ATTUNE_PACKED) || (fill(desc.total_q, desc.seq_q) && fill(desc.total_k, desc.seq_k));
+  }
+
+  // Lengths within the promises of the descriptor, some of them 0, that fill the tensors if any can.
   void fill_lengths(Numbers& numbers) {
     const auto split = [&](std::vector<int32_t>& offsets, int64_t total, int64_t longest) {
-      int64_t at = 0;
-      for (size_t b = 0; b < offsets.size(); ++b) {
-        offsets[b] = static_cast<int32_t>(at);
-        at += numbers.in(0, std::min(longest, total - at));
+      for (size_t b = 1; b < offsets.size(); ++b) {
+        const int64_t left = total - offsets[b - 1], most = std::min(longest, left);
+        const auto others = static_cast<int64_t>(offsets.size() - 1 - b);
+        const int64_t least = others > 0 && left / others < longest ? 0 : left - others * longest;
+        offsets[b] = offsets[b - 1] + static_cast<int32_t>(numbers.in(std::clamp<int64_t>(least, 0, most), most));
       }
     };
     split(cu_seqlens_q, desc.total_q, desc.seq_q);
     split(cu_seqlens_k, desc.total_k, desc.seq_k);
-    for (int32_t& used : used_q) used = static_cast<int32_t>(numbers.in(0, desc.seq_q));
-    for (int32_t& used : used_k) used = static_cast<int32_t>(numbers.in(0, desc.seq_k));
+    const auto use = [&](std::vector<int32_t>& used, const std::vector<int32_t>& offsets, int64_t longest) {
+      for (size_t b = 0; b < used.size(); ++b)
+        used[b] = static_cast<int32_t>(numbers.in(0, offsets.empty() ? longest : offsets[b + 1] - offsets[b]));
+    };
+    use(used_q, cu_seqlens_q, desc.seq_q);
+    use(used_k, cu_seqlens_k, desc.seq_k);
   }
 
   // Values for everything in use; lengths must be there. The rest stays poisoned.

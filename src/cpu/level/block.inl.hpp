@@ -246,11 +246,7 @@ void shape_scores(const Call& call, const Block& block, const Tile<T>& tile, int
     }
   }
   finish_scores(call, x, has_bias ? bias : nullptr, keys * rows);
-  if (has_mask) {
-    for (int lane = 0; lane < tile.count; ++lane)
-      if (stacked_row(call, block, tile.first + lane).row < block.seq_q)
-        apply_mask(call, block, tile.first + lane, from, keys, x + lane, rows);
-  }
+  if (has_mask) apply_mask_to_rows(call, block, tile.first, tile.count, from, keys, x, rows);
 }
 
 // The scores of keys from the `first` of `steps` on, a multiple of strip_width. Before each strip, before().

@@ -16,7 +16,7 @@ namespace attune::cpu {
 
 // What is constant during one attune_forward. With s = q.k (q negated where the scale is negative):
 //   no softcap: x = s * score_factor + bias * bias_factor
-//   softcap:    x = cap * tanh(s * cap_factor) + bias
+//   softcap:    x = cap * tanh(s * score_factor * cap_factor) + bias
 // A score is x * unit, and a weight exp2((x - largest x) * (exp2_high + exp2_low)). Keeping a large scale out of x
 // keeps x finite.
 struct Call {

@@ -49,7 +49,12 @@ float sum_memory(const float* data, int64_t count) {
 }
 
 int vector_task_rows(const Problem&) { return block_rows; }
-int vector_few_rows(const Problem&) { return few_rows; }
+int vector_few_rows([[maybe_unused]] const Problem& p) {
+#if defined(ATTUNE_PAIRS_IN_VECTORS)
+  if (p.dtype == Dtype::bf16 && !scale_is_within(p, most_scale_in_pairs)) return 0;
+#endif
+  return few_rows;
+}
 bool packs_itself(const Problem&) { return false; }
 
 constexpr Level level_table(const char* name, bool has_fused_multiply_add) {

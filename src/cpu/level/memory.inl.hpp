@@ -145,6 +145,10 @@ inline const char* q_row(const Call& call, const Block& block, int64_t lane) {
   return element(call.operands->in(Operand::q), p.dtype, q_offset(p, p.q, block, at));
 }
 
+inline bool scale_is_within(const Problem& p, float most) { return p.scale < most && p.scale > -most; }
+// Products of pairs of bf16 flush scores below 2^-126 to 0, which such a scale would make large.
+constexpr float most_scale_in_pairs = 0x1p90f;
+
 // One row of q as floats with the sign of the scale.
 inline void load_q_row(const Call& call, const Block& block, int64_t lane, float* to) {
   const Problem& p = *call.problem;
@@ -180,15 +184,73 @@ inline void load_bias(const Call& call, const Block& block, int64_t lane, int64_
   }
 }
 
+// Where the mask of a stacked row lies, from `key` on.
+inline const uint8_t* mask_row(const Call& call, const Block& block, int64_t lane, int64_t key) {
+  const Problem& p = *call.problem;
+  return call.operands->in<uint8_t>(Operand::mask) + score_offset(p.mask, block, stacked_row(call, block, lane), key);
+}
+
+// Nothing below branches on a byte of a mask: zeros may be anywhere, and every other one would be guessed wrong.
+
 // Hides the keys whose mask byte is 0 from one stacked row: x[i * pitch] = -inf.
 inline void apply_mask(const Call& call, const Block& block, int64_t lane, int64_t key, int64_t keys, float* x,
                        int64_t pitch) {
-  const Problem& p = *call.problem;
-  const uint8_t* mask =
-      call.operands->in<uint8_t>(Operand::mask) + score_offset(p.mask, block, stacked_row(call, block, lane), key);
+  const uint8_t* const mask = mask_row(call, block, lane, key);
+  const int64_t step = call.problem->mask.key;
+  if (pitch == 1 && step == 1) {  // which the compiler turns into vectors
+    for (int64_t i = 0; i < keys; ++i) {
+      const float value = x[i];
+      x[i] = mask[i] != 0 ? value : -__builtin_inff();
+    }
+    return;
+  }
   for (int64_t i = 0; i < keys; ++i) {
-    const float value = x[i * pitch];
-    x[i * pitch] = mask[i * p.mask.key] != 0 ? value : -__builtin_inff();
+    const uint32_t seen = -static_cast<uint32_t>(mask[i * step] != 0), minus_infinity = 0xff800000u;
+    uint32_t bits;
+    __builtin_memcpy(&bits, x + i * pitch, sizeof bits);
+    bits = (bits & seen) | (minus_infinity & ~seen);
+    __builtin_memcpy(x + i * pitch, &bits, sizeof bits);
+  }
+}
+
+// Bit i of the result: the i-th byte, of up to mask_bits, is 0.
+constexpr int64_t mask_bits = 32;
+inline uint32_t zeros_of(const uint8_t* mask, int64_t step, int64_t count) {
+#if defined(__AVX512F__)
+  if (step == 1 && count == mask_bits) {
+    const __m256i bytes = load_bytes<__m256i>(mask);
+    return _mm256_testn_epi8_mask(bytes, bytes);
+  }
+#elif defined(__AVX2__)
+  if (step == 1 && count == mask_bits)
+    return static_cast<uint32_t>(
+        _mm256_movemask_epi8(_mm256_cmpeq_epi8(load_bytes<__m256i>(mask), _mm256_setzero_si256())));
+#endif
+  uint32_t zeros = 0;
+  for (int64_t i = 0; i < count; ++i) zeros |= static_cast<uint32_t>(mask[i * step] == 0) << i;
+  return zeros;
+}
+
+// Hides masked keys from `count` stacked rows, from `first` on: x is (keys x rows), rows a multiple of the width.
+inline void apply_mask_to_rows(const Call& call, const Block& block, int first, int count, int64_t key, int64_t keys,
+                               float* x, int rows) {
+  alignas(vector_bytes) uint32_t hidden[tile_rows] = {};  // per row, mask_bits keys
+  for (int64_t from = 0; from < keys; from += mask_bits) {
+    const int64_t some = smaller_of(mask_bits, keys - from);
+    const uint8_t* before = nullptr;
+    for (int lane = 0; lane < count; ++lane) {
+      if (stacked_row(call, block, first + lane).row >= block.seq_q) continue;
+      const uint8_t* const mask = mask_row(call, block, first + lane, key + from);
+      hidden[lane] = mask == before ? hidden[lane - 1] : zeros_of(mask, call.problem->mask.key, some);
+      before = mask;
+    }
+    for (int v = 0; v < rows; v += width) {
+      const Words of_rows = load_bytes<Words>(hidden + v);
+      for (int64_t i = 0; i < some; ++i) {
+        float* const at = x + (from + i) * rows + v;
+        store(at, (of_rows & (1u << i)) != 0 ? splat(-__builtin_inff()) : load(at));
+      }
+    }
   }
 }
 

@@ -85,16 +85,18 @@ inline Floats tanh_of(Floats x) {
 
 // Scores to x (level.hpp), `count` of them; bias may be NULL. Lengths are padded to full vectors.
 inline void finish_scores(const Call& call, float* x, const float* bias, int64_t count) {
+  const Floats score_factor = splat(call.score_factor);
   if (call.cap > 0) {
     for (int64_t i = 0; i < count; i += width) {
-      Floats value = call.cap * tanh_of(load(x + i) * call.cap_factor);
+      Floats value = call.cap * tanh_of(load(x + i) * score_factor * call.cap_factor);
       if (bias != nullptr) value += load(bias + i);
       store(x + i, value);
     }
   } else if (bias != nullptr) {
-    const Floats score_factor = splat(call.score_factor);
     for (int64_t i = 0; i < count; i += width)
       store(x + i, multiply_add(load(x + i), score_factor, load(bias + i) * call.bias_factor));
+  } else if (call.score_factor != 1) {
+    for (int64_t i = 0; i < count; i += width) store(x + i, load(x + i) * score_factor);
   }
 }
 

@@ -60,9 +60,8 @@ inline int64_t rows_of_kv_head(const Problem& p) { return p.heads_kv == 0 ? 0 : 
 inline bool in_pairs(const Problem& p) {
   const Format format = format_of(p);
   if (format.parts > 1 && !multiplies_parts) return false;
-  const float most_scale = format.parts == 3 ? 0x1p20f : 0x1p90f;
   const int64_t least_rows = format.parts == 3 ? least_rows_in_three_parts : least_rows_in_pairs;
-  return rows_of_kv_head(p) >= least_rows && p.scale < most_scale && p.scale > -most_scale;
+  return rows_of_kv_head(p) >= least_rows && scale_is_within(p, format.parts == 3 ? 0x1p20f : most_scale_in_pairs);
 }
 
 // The layout of one packed step of keys: a header, V^T, K.

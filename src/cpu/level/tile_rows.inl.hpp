@@ -177,7 +177,10 @@ class TileRowTask {
   bool plain_ = false;
 };
 
-inline int most_rows_of_row_path(const Problem& p) { return p.dtype == Dtype::bf16 ? most_tile_rows : few_rows; }
+inline int most_rows_of_row_path(const Problem& p) {
+  if (p.dtype != Dtype::bf16) return few_rows;
+  return scale_is_within(p, most_scale_in_pairs) ? most_tile_rows : 0;
+}
 
 inline void forward_tile_rows(const Call& call, const Block& block, void* scratch) {
   if (call.problem->dtype != Dtype::bf16 || block.count < least_tile_rows) return forward_rows(call, block, scratch);
