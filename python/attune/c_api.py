@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Callable, NamedTuple
@@ -184,3 +185,11 @@ class Library:
         text = ctypes.create_string_buffer(length.value + 1)
         self.require(self.functions.attune_explain(self.context, desc, text, len(text), None), say)
         return text.value.decode()
+
+    def kernel(self, desc: bytes, say: Callable[[str], str]) -> str:
+        """The name of the one that would run."""
+        return kernel_of(self.explain(desc, say))
+
+
+def kernel_of(explanation: str) -> str:
+    return re.search(r"^kernel: (\S+)", explanation, re.MULTILINE)[1]

@@ -10,7 +10,8 @@ import torch
 
 from attune import c_api
 from attune.c_api import Unsupported
-from attune.describe import Packed, describe, library
+from attune.describe import Described, Packed, describe, library
+from attune.fallback import refuse_plain
 from attune.names import ATTENTION, Names
 
 # attune_forward_args, and its beginning up to the output: the library takes the fields after it to be 0.
@@ -40,13 +41,16 @@ WATCHED = object()  # what run() returns instead of a result
 
 def run(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, packed=None, grouped_heads=True, eager=False, names=ATTENTION,
+    return_lse=False, out=None, packed=None, grouped_heads=True, eager=False, names=ATTENTION, or_torch=False,
 ):  # fmt: skip
     """The output; with return_lse, (output, log-sum-exp).
 
     eager: the call comes from the user and not from torch. Then gradients are refused; and if somebody else wants to
     see it, nothing is done and the result is WATCHED: the call has to go through the operator, which subclasses of
-    Tensor, dispatch modes, torch.func and torch.jit.trace can intercept."""
+    Tensor, dispatch modes, torch.func and torch.jit.trace can intercept, and which sees the values of tensors that are
+    negated when they are read.
+
+    or_torch: torch takes what is refused; then so is what only a plain kernel can serve."""
     if eager:
         if not type(q) is type(k) is type(v) is _Tensor or _dispatch_modes():
             return WATCHED
@@ -59,7 +63,7 @@ def run(
         others = (_signature(sink), _signature(bias), _signature(mask), _signature(out), _packed_signature(packed))
         if eager:
             refuse_gradients(sink, bias)
-    options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, eager, others)
+    options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, eager, or_torch, others)
     try:
         recent = _recent.get(options, ())
     except TypeError:  # not hashable, and so nothing that is allowed
@@ -74,7 +78,7 @@ def run(
             break
     else:
         if eager:
-            if _transform() is not None or _tracing() is not None:
+            if _transform() is not None or _tracing() is not None or q.is_neg() or k.is_neg() or v.is_neg():
                 return WATCHED
             refuse_gradients(q, k, v)
         signature = (options, _signature(q), _signature(k), _signature(v))
@@ -84,6 +88,8 @@ def run(
                 q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed,
                 grouped_heads, names,
             ))  # fmt: skip
+            if or_torch and q.is_cuda:
+                known = _or_refusal(known, names)
             _remember(signature, known)
         _remember_recent(options, known, _check_for(q, k, v, eager))
 
@@ -131,9 +137,26 @@ def refuse_nested(q, k, v, names: Names = ATTENTION) -> None:
 def _are_plain(*tensors) -> bool:
     """Whether the memory of each says all, and nobody wants to see it used."""
     for tensor in tensors:
-        if tensor is not None and type(tensor) is not _Tensor and type(tensor) is not _Parameter:
-            return False
+        if tensor is not None:
+            if type(tensor) is not _Tensor and type(tensor) is not _Parameter or tensor.is_neg():
+                return False
     return True
+
+
+def _or_refusal(known: tuple, names: Names) -> tuple:
+    """What is known of a call, for one that torch may take. If it should, the first step of the call is the refusal:
+    so calls that stay here need not look."""
+    described = Described(*known)
+    try:
+        refuse_plain(library().kernel(described.desc, names.say))
+    except Unsupported as error:
+        sentence = str(error)
+
+        def refuse(*_):
+            raise Unsupported(sentence)
+
+        return tuple(described._replace(empty_strided=refuse))
+    return known
 
 
 def _signature(tensor: torch.Tensor | None) -> tuple | None:

@@ -14,6 +14,7 @@ from attune.names import ATTENTION, Names
 
 _DTYPES = {torch.float16: c_api.F16, torch.bfloat16: c_api.BF16, torch.float32: c_api.F32}
 _CAUSAL = {None: c_api.CAUSAL_NONE, "top-left": c_api.CAUSAL_TOP_LEFT, "bottom-right": c_api.CAUSAL_BOTTOM_RIGHT}
+_MAX_DIM = 512  # of heads, in every kernel
 _DEVICES = {"cpu": c_api.CPU, "cuda": c_api.CUDA}
 
 
@@ -68,7 +69,7 @@ def describe(
     grouped_heads: whether k and v may have another number of heads than q, and not only 1."""
     lookup("return_lse", {False: None, True: None}, return_lse)
     seen = [_as_bshd(*each, layout, packed) for each in ((names.q, q), (names.k, k), (names.v, v))]
-    _check_kin(*seen, names)
+    check_kin(*seen, names)
     q4, k4, v4 = seen
     _, rows_q, heads_q, dim_qk = q4.shape
     if not grouped_heads and k4.shape[2] not in (heads_q, 1):
@@ -172,7 +173,7 @@ def _as_bshd(name: str, tensor: torch.Tensor, layout: str, packed: Packed | None
     dims = "(row, head, dim)" if packed else "(batch, head, row, dim)" if heads_first else "(batch, row, head, dim)"
     if tensor.dim() != (3 if packed else 4):
         raise InvalidArgument(f"{name} has the shape {tuple(tensor.shape)}; it must be {dims}")
-    if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
+    if tensor.stride(-1) != 1 and tensor.shape[-1] > 1 and tensor.numel():
         raise InvalidArgument(
             f"{name} has the strides {tensor.stride()}; the last one must be 1, as by {name}.contiguous()"
         )
@@ -181,7 +182,8 @@ def _as_bshd(name: str, tensor: torch.Tensor, layout: str, packed: Packed | None
     return tensor.transpose(1, 2) if heads_first else tensor
 
 
-def _check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Names) -> None:
+def check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Names) -> None:
+    """What q, k and v are, beside each other, as (batch, row, head, dim)."""
     if q.device.type not in _DEVICES:
         raise Unsupported(f"{names.q} is on {q.device}; it must be on one of {', '.join(_DEVICES)}")
     if q.dtype not in _DTYPES:
@@ -191,6 +193,9 @@ def _check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Names) 
             raise InvalidArgument(f"{name}.dtype is {tensor.dtype}; it must be that of {names.q}, {q.dtype}")
         if tensor.device != q.device:
             raise InvalidArgument(f"{name} is on {tensor.device}; it must be where {names.q} is, on {q.device}")
+    for name, tensor in ((names.q, q), (names.v, v)):
+        if not 1 <= tensor.shape[3] <= _MAX_DIM:
+            raise Unsupported(f"the head dimension of {name} is {tensor.shape[3]}; it must lie in 1..{_MAX_DIM}")
     if k.shape[0] != q.shape[0]:
         raise InvalidArgument(f"{names.k} has batch {k.shape[0]}; it must be that of {names.q}, {q.shape[0]}")
     if k.shape[3] != q.shape[3]:
