@@ -7,11 +7,12 @@ import struct
 from typing import Callable
 
 import torch
+from torch.autograd import forward_ad
 
 from attune import c_api
 from attune.c_api import Unsupported
 from attune.describe import Described, Packed, describe, library
-from attune.fallback import refuse_plain
+from attune.fallback import PLAIN, refuse_plain
 from attune.names import ATTENTION, Names
 
 # attune_forward_args, and its beginning up to the output: the library takes the fields after it to be 0.
@@ -54,6 +55,8 @@ def run(
     if eager:
         if not type(q) is type(k) is type(v) is _Tensor or _dispatch_modes():
             return WATCHED
+        if forward_ad._current_level >= 0:
+            refuse_gradients(q, k, v)
         if q.is_nested or k.is_nested or v.is_nested:  # the check below can end the process when it asks for strides
             refuse_nested(q, k, v, names)
     others = None
@@ -88,7 +91,7 @@ def run(
                 q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed,
                 grouped_heads, names,
             ))  # fmt: skip
-            if or_torch and q.is_cuda:
+            if or_torch and q.device.type in PLAIN:
                 known = _or_refusal(known, names)
             _remember(signature, known)
         _remember_recent(options, known, _check_for(q, k, v, eager))
@@ -119,6 +122,10 @@ def run(
 
 def refuse_gradients(*tensors: torch.Tensor | None) -> None:
     """Loudly: an output that quietly has no gradient would train something else."""
+    if forward_ad._current_level >= 0:
+        for tensor in tensors:
+            if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+                raise Unsupported("an input has a tangent, and there is no forward-mode differentiation yet")
     if not _is_grad_enabled():
         return
     for tensor in tensors:
@@ -175,7 +182,7 @@ def _check_for(q, k, v, eager: bool) -> _Check | None:
 
     The means is the guard of compiled code. It compares types, dtypes, devices, shapes, strides, requires_grad, and the
     dispatch keys that an operator would go by, in which torch.func, torch.jit.trace, autocast and inference mode show.
-    It does not see grad mode, nor every dispatch mode."""
+    It does not see grad mode, nor tangents, nor every dispatch mode."""
     try:
         if q is k or q is v or k is v:  # the guard of several tensors holds only if they are different ones
             like_q, like_k, like_v = _guard(q), _guard(k), _guard(v)

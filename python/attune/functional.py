@@ -12,7 +12,7 @@ from attune.autocast import autocast, is_autocast_on_somewhere
 from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
 from attune.c_api import kernel_of
 from attune.describe import Packed, check_kin, check_like, describe, is_heads_first, library, lookup
-from attune.fallback import is_plain, refuse_causal_biases
+from attune.fallback import PLAIN, is_plain, refuse_causal_biases
 from attune.names import ATTENTION, VARLEN
 from attune.types import (
     Array,
@@ -124,7 +124,7 @@ def explain(
     refuse_causal_biases(ATTENTION, bias, mask)
     described = describe(q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out)
     text = library().explain(described.desc, ATTENTION.say)
-    if q.is_cuda and is_plain(kernel_of(text)):
+    if is_plain(kernel_of(text)):
         text += "fallback: left to torch, which is many times as fast as a plain kernel, where fallback=True\n"
     return text
 
@@ -168,7 +168,7 @@ def _attend_through_ops(
     lse = None
     if or_torch:
         check_kin(q, k, v, names)  # now, while torch can still be called instead
-    if or_torch and q.is_cuda:
+    if or_torch and q.device.type in PLAIN:
         o = ops.attention_or_torch(q, k, v, scale, causal, bias, mask)
     elif packed is None:
         o, lse = ops.attention(q, k, v, *score_function)
