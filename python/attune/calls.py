@@ -144,9 +144,10 @@ def refuse_nested(q, k, v, names: Names = ATTENTION) -> None:
 def _are_plain(*tensors) -> bool:
     """Whether the memory of each says all, and nobody wants to see it used."""
     for tensor in tensors:
-        if tensor is not None:
-            if type(tensor) is not _Tensor and type(tensor) is not _Parameter or tensor.is_neg():
-                return False
+        if tensor is None:
+            continue
+        if (type(tensor) is not _Tensor and type(tensor) is not _Parameter) or tensor.is_neg():
+            return False
     return True
 
 

@@ -9,8 +9,8 @@ from torch.compiler import is_dynamo_compiling
 
 from attune import arguments, lengths, ops
 from attune.autocast import autocast, is_autocast_on_somewhere
-from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
 from attune.c_api import kernel_of
+from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
 from attune.describe import Packed, check_kin, check_like, describe, is_heads_first, library, lookup
 from attune.fallback import PLAIN, is_plain, refuse_causal_biases
 from attune.names import ATTENTION, VARLEN

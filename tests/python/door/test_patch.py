@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from typing import ClassVar
 
 import attune
 import pytest
@@ -282,7 +283,7 @@ def test_scripted_modules_call_torchs_operator():
 class Named(torch.Tensor):
     """Says which functions were called with it."""
 
-    seen = []
+    seen: ClassVar[list] = []
 
     @classmethod
     def __torch_function__(cls, function, types, arguments=(), options=None):
@@ -340,7 +341,8 @@ def test_causal_biases_elsewhere_are_refused():
         for name, bias, alignment in (("bias", causal_upper_left, "top-left"), ("mask", causal_lower_right, "bottom-")):
             with pytest.raises(attune.InvalidArgument, match=f'{name} is a CausalBias.* causal is "{alignment}'):
                 function(q, k, v, **{name: bias(9, 13)})
-    with pytest.raises(attune.InvalidArgument, match=r"a CausalBias of \(7, 13\); it must be one of \(row, key\) = \(9,"):
+    sentence = r"a CausalBias of \(7, 13\); it must be one of \(row, key\) = \(9, 13\)"
+    with pytest.raises(attune.InvalidArgument, match=sentence):
         attune.sdpa(*q_k_v(), causal_upper_left(7, 13))
 
 
