@@ -8,7 +8,7 @@ from torch.nn.attention.bias import CausalBias
 
 from attune import arguments
 from attune.autocast import is_autocast_on_somewhere
-from attune.c_api import InvalidArgument, Unsupported
+from attune.c_api import AttuneError, InvalidArgument, Unsupported
 from attune.calls import WATCHED, refuse_nested, run
 from attune.fallback import alignment, refuse_subclasses
 from attune.functional import attend
@@ -29,6 +29,11 @@ def sdpa(
         return attend_as_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except Unsupported as refusal:
         raise Unsupported(f"{refusal}; attune.patch_sdpa(fallback=True) leaves such calls to torch") from None
+    except AttuneError:
+        raise
+    except (TypeError, ValueError, RuntimeError):  # looked for now, and not in every call
+        arguments.refuse_unless_true_or_false(dropout_p=dropout_p, is_causal=is_causal, enable_gqa=enable_gqa)
+        raise
 
 
 def attend_as_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, or_torch=False):

@@ -128,12 +128,17 @@ REFUSED = {
     "softmax_scale is nan; it must be finite": (flash, {"softmax_scale": float("nan")}),
     "softmax_scale is 'x'; " + NO_NUMBER: (flash, {"softmax_scale": "x"}),
     "window_size is (0, -7); both must be": (flash, {"window_size": (0, -7)}),
+    "window_size is array([1, 2, 3]); it must be (left, right)": (flash, {"window_size": np.array([1, 2, 3])}),
+    "window_size is 5; it must be (left, right)": (flash, {"window_size": 5}),
     "max_seqlen_q is 'x'; it must be an integer": (flash_varlen, {"max_seqlen_q": "x"}),
     # SDPA's names.
     "query is a list; " + NO_ARRAY: (sdpa, {"query": [1.0]}),
     "attn_mask is a list; " + NO_ARRAY: (sdpa, {"attn_mask": [True]}),
     "attn_mask has the shape (3,); it must broadcast to": (sdpa, {"attn_mask": torch.ones(3).bool()}),
     "scale is 'wide'; " + NO_NUMBER: (sdpa, {"scale": "wide"}),
+    "dropout_p is array([1, 2]); it must be a bool or a number": (sdpa, {"dropout_p": np.array([1, 2])}),
+    "is_causal is tensor([1., 1.]); it must be a bool or a number": (sdpa, {"is_causal": torch.ones(2)}),
+    "enable_gqa is [1]; it must be a bool or a number": (sdpa, {"enable_gqa": [1]}),
     "key.dtype is torch.float16; it must be that of query, torch.float32": (
         sdpa,
         {"key": torch.zeros(2, 2, 13, 32).half()},
