@@ -11,8 +11,7 @@ from torch.autograd import forward_ad
 
 from attune import c_api
 from attune.c_api import Unsupported
-from attune.describe import Described, Packed, describe, library
-from attune.fallback import PLAIN, refuse_plain
+from attune.describe import Packed, describe, library
 from attune.names import ATTENTION, Names
 
 # attune_forward_args, and its beginning up to the output: the library takes the fields after it to be 0.
@@ -89,10 +88,8 @@ def run(
         if known is None:
             known = tuple(describe(
                 q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed,
-                grouped_heads, names,
+                grouped_heads, names, or_torch,
             ))  # fmt: skip
-            if or_torch and q.device.type in PLAIN:
-                known = _or_refusal(known, names)
             _remember(signature, known)
         _remember_recent(options, known, _check_for(q, k, v, eager))
 
@@ -149,22 +146,6 @@ def _are_plain(*tensors) -> bool:
         if (type(tensor) is not _Tensor and type(tensor) is not _Parameter) or tensor.is_neg():
             return False
     return True
-
-
-def _or_refusal(known: tuple, names: Names) -> tuple:
-    """What is known of a call, for one that torch may take. If it should, the first step of the call is the refusal:
-    so calls that stay here need not look."""
-    described = Described(*known)
-    try:
-        refuse_plain(library().kernel(described.desc, names.say))
-    except Unsupported as error:
-        sentence = str(error)
-
-        def refuse(*_):
-            raise Unsupported(sentence)
-
-        return tuple(described._replace(empty_strided=refuse))
-    return known
 
 
 def _signature(tensor: torch.Tensor | None) -> tuple | None:

@@ -9,7 +9,8 @@ from typing import Callable, NamedTuple
 import torch
 
 from attune import c_api, torch_openmp
-from attune.c_api import AttuneError, InvalidArgument, Unsupported
+from attune.c_api import AttuneError, InvalidArgument, Unsupported, kernel_of
+from attune.fallback import PLAIN, is_plain
 from attune.names import ATTENTION, Names
 
 _DTYPES = {torch.float16: c_api.F16, torch.bfloat16: c_api.BF16, torch.float32: c_api.F32}
@@ -62,11 +63,12 @@ def empty_output(q: torch.Tensor, dim_v: int) -> torch.Tensor:
 
 def describe(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, packed=None, grouped_heads=True, names=ATTENTION,
+    return_lse=False, out=None, packed=None, grouped_heads=True, names=ATTENTION, or_torch=False,
 ) -> Described:  # fmt: skip
     """Everything the library cannot see is checked here, the rest there.
 
-    grouped_heads: whether k and v may have another number of heads than q, and not only 1."""
+    grouped_heads: whether k and v may have another number of heads than q, and not only 1.
+    or_torch: what only a plain kernel can serve is left to torch."""
     lookup("return_lse", {False: None, True: None}, return_lse)
     seen = [_as_bshd(*each, layout, packed) for each in ((names.q, q), (names.k, k), (names.v, v))]
     check_kin(*seen, names)
@@ -117,7 +119,20 @@ def describe(
     if return_lse:
         desc.features |= c_api.FEATURE_LSE
         desc.lse = c_api.Strides(heads_q * rows_q, 1, rows_q)
+    if or_torch and q.device.type in PLAIN:
+        kernel = kernel_of(library().explain(bytes(desc), names.say))
+        if is_plain(kernel):
+            return _left_to_torch(kernel)
     return _described(bytes(desc), o4, layout, packed, return_lse, names)
+
+
+def _left_to_torch(kernel: str) -> Described:
+    """The first step of such a call is the refusal: so other calls need not ask whether they are one."""
+
+    def refuse(*_):
+        raise Unsupported(f"the plain kernel {kernel} alone can serve this call, and torch is many times as fast")
+
+    return Described(b"", refuse, (), (), torch.float32, None, (), 0, -1)
 
 
 def _described(

@@ -34,11 +34,6 @@ def is_plain(kernel: str) -> bool:
     return kernel.startswith(tuple(PLAIN.values()))
 
 
-def refuse_plain(kernel: str) -> None:
-    if is_plain(kernel):
-        raise Unsupported(f"the plain kernel {kernel} alone can serve this call, and torch is many times as fast")
-
-
 def refuse_subclasses(*tensors) -> None:
     """Torch asks them by their __torch_function__."""
     for tensor in tensors:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, suppress
 from typing import Any, Callable
 
-from torch.jit import _builtins
 from torch.nn import functional
 from torch.nn.attention.bias import CausalBias
 
@@ -96,5 +95,8 @@ def sdpa_or_torchs(
     return _torchs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)
 
 
-# Compiled by torch.jit.script, it is torch's operator: there is no Python to call from there.
-_builtins._register_builtin(sdpa_or_torchs, "aten::scaled_dot_product_attention")
+with suppress(ImportError):  # as long as torch has its script compiler
+    from torch.jit._builtins import _register_builtin
+
+    # Compiled, it is torch's operator: there is no Python to call from there.
+    _register_builtin(sdpa_or_torchs, "aten::scaled_dot_product_attention")

@@ -67,7 +67,8 @@ def _mask_and_alignment(query, key, attn_mask):
     """Of what is no plain tensor: one of torch's causal biases, an array of another library, another subclass."""
     if not isinstance(attn_mask, CausalBias):
         return arguments.tensor("attn_mask", attn_mask), None
-    size, scores = (attn_mask.seq_len_q, attn_mask.seq_len_kv), (query.shape[-2], key.shape[-2])
+    query, key = arguments.tensor(SDPA.q, query), arguments.tensor(SDPA.k, key)
+    size, scores = (attn_mask.seq_len_q, attn_mask.seq_len_kv), (*query.shape[-2:-1], *key.shape[-2:-1])
     if size != scores:
         raise InvalidArgument(f"attn_mask is a CausalBias of {size}; it must be one of (row, key) = {scores}")
     return None, alignment(attn_mask)

@@ -164,6 +164,8 @@ SERVED = {
     "other batches": lambda f: f(randn(2, 4, 9, 8), *randn(2, 3, 4, 9, 8).unbind()),
     "other types": lambda f: f(randn(2, 4, 9, 8), *randn(2, 2, 4, 9, 8).half().unbind()),
     "a list": lambda f: f([1.0], *randn(2, 1, 4, 9, 8).unbind()),
+    "a list beside a causal bias": lambda f: f([1.0], *randn(2, 1, 4, 9, 8).unbind(), causal_upper_left(9, 9)),
+    "1-D beside a causal bias": lambda f: f(randn(8), *randn(2, 1, 4, 9, 8).unbind(), causal_lower_right(8, 9)),
     "a word as the scale": lambda f: f(*q_k_v(), scale="wide"),
     "a mask beside is_causal": lambda f: f(*q_k_v(), ones(9, 13).bool(), is_causal=True),
     "a causal bias beside is_causal": lambda f: f(*q_k_v(), causal_upper_left(9, 13), is_causal=True),
@@ -195,7 +197,6 @@ def test_every_call_ends_as_torchs(case):
         got = result_of(case, in_place())
     assert type(got) is type(expected), got
     if isinstance(expected, Exception):
-        # The class of a bias that is used wrongly has a message of its own.
         assert not isinstance(got, attune.AttuneError) and str(got) == str(expected)
     else:
         assert got.shape == expected.shape and got.dtype == expected.dtype and got.device == expected.device
@@ -390,6 +391,16 @@ def test_explain_says_where_such_a_call_goes(monkeypatch):
     assert "fallback" not in attune.explain(*inputs)
     monkeypatch.setitem(fallback.PLAIN, "cpu", "cpu/")
     assert "\nfallback: left to torch" in attune.explain(*inputs)
+
+
+def test_an_explanation_longer_than_usual_is_whole(monkeypatch):
+    from attune import c_api
+
+    inputs = randn(3, 1, 9, 4, 16).unbind()
+    expected = attune.explain(*inputs)
+    for size in (0, 10, len(expected) - 1, len(expected), len(expected) + 1):
+        monkeypatch.setattr(c_api, "_USUAL_EXPLANATION_BYTES", size)
+        assert attune.explain(*inputs) == expected
 
 
 def test_a_plain_kernel_of_a_gpu_is_left_to_torch(gpu, torchs_calls):
