@@ -89,6 +89,8 @@ def test_opcheck(device):
         (*heads_first, 0.5, "top-left", [3, 0], 5.0, sink, bias, mask, True),
     ):
         torch.library.opcheck(ops.attention, arguments)
+    for causal in (None, "bottom-right"):
+        torch.library.opcheck(ops.attention_or_torch, (*heads_first, 0.5, causal, bias, mask))
     begins_q, begins_k = torch.tensor([0, 9, 16], device=device).int(), torch.tensor([0, 4, 24], device=device).int()
     lengths = (begins_q, begins_k, 9, 20, None, None)
     score_function = (None, "bottom-right", None, None, None, None, None)

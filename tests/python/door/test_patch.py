@@ -111,9 +111,8 @@ def test_as_a_decorator_it_holds_while_the_function_runs():
     assert work() is work() is attune.sdpa
 
 
-@pytest.mark.parametrize("statement", ["attune.patch_sdpa()", "attune.patch_sdpa().__enter__()"])
-def test_nothing_is_printed_at_exit(statement):
-    program = f"import attune; {statement}; import torch; x = torch.ones(1, 1, 1, 8)"
+def test_nothing_is_printed_at_exit():
+    program = "import attune, torch; attune.patch_sdpa(fallback=True); attune.patch_sdpa().__enter__()"
     program += "; print(torch.nn.functional.scaled_dot_product_attention is attune.sdpa)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
