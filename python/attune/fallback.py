@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
-from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from attune import c_api
 from attune.c_api import AttuneError, InvalidArgument, Unsupported
@@ -41,20 +42,25 @@ def refuse_subclasses(*tensors) -> None:
             raise Unsupported(f"an input is a {type(tensor).__name__}, a subclass of torch.Tensor")
 
 
-# torch.nn.attention.bias: subclasses of Tensor whose memory means nothing.
+def is_causal_bias(tensor) -> bool:
+    """Whether it is a torch.nn.attention.bias.CausalBias, whose memory means nothing. The import of that module takes
+    seconds; whoever has such a bias has made it."""
+    module = sys.modules.get("torch.nn.attention.bias")
+    return module is not None and isinstance(tensor, module.CausalBias)
+
+
+def alignment(bias) -> str:
+    """Of a causal bias."""
+    return "top-left" if bias.variant.name == "UPPER_LEFT" else "bottom-right"
 
 
 def refuse_causal_biases(names: Names, bias, mask) -> None:
     for name, tensor in ((names.bias, bias), (names.mask, mask)):
-        if isinstance(tensor, CausalBias):
+        if is_causal_bias(tensor):
             raise InvalidArgument(
                 f"{name} is a CausalBias, which has no values to read; it must be left out: {names.causal} is"
                 f' "{alignment(tensor)}" instead'
             )
-
-
-def alignment(bias: CausalBias) -> str:
-    return "top-left" if bias.variant == CausalVariant.UPPER_LEFT else "bottom-right"
 
 
 def attention(q, k, v, scale, causal, bias, mask) -> torch.Tensor:

@@ -7,10 +7,9 @@ from contextlib import ContextDecorator, suppress
 from typing import Any, Callable
 
 from torch.nn import functional
-from torch.nn.attention.bias import CausalBias
 
 from attune.c_api import AttuneError
-from attune.fallback import is_refusal
+from attune.fallback import is_causal_bias, is_refusal
 from attune.torch_sdpa import attend_as_torch, sdpa
 
 _lock = threading.Lock()
@@ -89,7 +88,7 @@ def sdpa_or_torchs(
         if not is_refusal(error):
             raise
     options = {"enable_gqa": True} if enable_gqa else {}  # not every torch knows it
-    if isinstance(attn_mask, CausalBias):  # it wants to hear of the function that is in place
+    if is_causal_bias(attn_mask):  # it wants to hear of the function that is in place
         function, inputs = functional.scaled_dot_product_attention, (query, key, value, attn_mask, dropout_p, is_causal)
         return attn_mask.__torch_function__(function, (type(attn_mask),), inputs, {"scale": scale, **options})
     return _torchs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **options)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import torch
 from torch.compiler import is_dynamo_compiling
-from torch.nn.attention.bias import CausalBias
 
 from attune import arguments
 from attune.autocast import is_autocast_on_somewhere
 from attune.c_api import AttuneError, InvalidArgument, Unsupported
 from attune.calls import WATCHED, refuse_nested, run
-from attune.fallback import alignment, refuse_subclasses
+from attune.fallback import alignment, is_causal_bias, refuse_subclasses
 from attune.functional import attend
 from attune.names import SDPA
 from attune.types import Array, Number, Operand, SupportsDLPack
@@ -65,7 +64,7 @@ def attend_as_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, e
 
 def _mask_and_alignment(query, key, attn_mask):
     """Of what is no plain tensor: one of torch's causal biases, an array of another library, another subclass."""
-    if not isinstance(attn_mask, CausalBias):
+    if not is_causal_bias(attn_mask):
         return arguments.tensor("attn_mask", attn_mask), None
     query, key = arguments.tensor(SDPA.q, query), arguments.tensor(SDPA.k, key)
     size, scores = (attn_mask.seq_len_q, attn_mask.seq_len_kv), (*query.shape[-2:-1], *key.shape[-2:-1])

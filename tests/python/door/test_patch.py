@@ -111,12 +111,14 @@ def test_as_a_decorator_it_holds_while_the_function_runs():
     assert work() is work() is attune.sdpa
 
 
-def test_nothing_is_printed_at_exit():
+def test_nothing_is_printed_at_exit_and_nothing_slow_imported():
     program = "import attune, torch; attune.patch_sdpa(fallback=True); attune.patch_sdpa().__enter__()"
     program += "; print(torch.nn.functional.scaled_dot_product_attention is attune.sdpa)"
+    program += "; x = torch.ones(1, 1, 1, 8); attune.sdpa(x, x, x, torch.ones(1, 1))"
+    program += "; import sys; print('torch.nn.attention.bias' in sys.modules)"  # that would take seconds
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
-    assert (run.stdout, run.stderr) == ("True\n", "")
+    assert (run.stdout, run.stderr) == ("True\nFalse\n", "")
 
 
 def test_modules_are_served():
