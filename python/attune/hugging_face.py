@@ -33,7 +33,7 @@ def forward(
     try:
         return _forward(module, query, key, value, attention_mask, **options)
     except Unsupported as refusal:
-        if not _is_known_to_sdpa(options):
+        if not _is_known_to_sdpa(options) or options.get("output_attentions"):
             raise
         hint = "attune.register_transformers(fallback=True) leaves such calls to transformers' sdpa"
         raise Unsupported(f"{refusal}; {hint}") from None

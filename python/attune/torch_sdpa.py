@@ -36,7 +36,9 @@ def sdpa(
 
 
 def attend_as_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, or_torch=False):
-    """or_torch: torch takes what is refused. Then so is what torch does better, and subclasses of Tensor."""
+    """sdpa(), for callers who say themselves what a refusal means to their users.
+
+    or_torch: torch takes what is refused. Then so is what torch does better, and subclasses of Tensor."""
     if dropout_p:
         raise Unsupported(f"dropout_p is {dropout_p}; it must be 0: there is no dropout yet")
     causal = "top-left" if is_causal else None
@@ -83,9 +85,9 @@ def _of_any_shape(query, key, value, attn_mask, causal, scale, enable_gqa, or_to
     refuse_nested(query, key, value, SDPA)
     shape = None
     if not _is_plain(query, key, value):
-        rows_and_dim = (query.shape[-2:-1], value.shape[-1:])
+        rows, dim = query.shape[-2:-1], value.shape[-1:]
         query, key, value, attn_mask, lead = _four_dims(query, key, value, attn_mask)
-        shape = lead + rows_and_dim[0] + rows_and_dim[1]
+        shape = (*lead, *rows, *dim)
     if not enable_gqa and query.shape[1] != key.shape[1] != 1:
         raise InvalidArgument(
             f"key has {key.shape[1]} heads; without enable_gqa=True it must have those of query, {query.shape[1]}"
