@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from attune.functional import attention_varlen as attention_varlen
     from attune.functional import explain as explain
     from attune.hugging_face import register_transformers as register_transformers
-    from attune.torch_sdpa import patch_sdpa as patch_sdpa
+    from attune.torch_patch import patch_sdpa as patch_sdpa
+    from attune.torch_patch import unpatch_sdpa as unpatch_sdpa
     from attune.torch_sdpa import register_flash_impl as register_flash_impl
     from attune.torch_sdpa import sdpa as sdpa
 
@@ -22,7 +23,8 @@ _TORCH = {
     "attention_varlen": "attune.functional",
     "explain": "attune.functional",
     "sdpa": "attune.torch_sdpa",
-    "patch_sdpa": "attune.torch_sdpa",
+    "patch_sdpa": "attune.torch_patch",
+    "unpatch_sdpa": "attune.torch_patch",
     "register_flash_impl": "attune.torch_sdpa",
     "register_transformers": "attune.hugging_face",
 }

@@ -59,6 +59,14 @@ def number(name: str, value) -> float:
     raise InvalidArgument(f"{name} is {short(value)}; it must be a finite number")
 
 
+def refuse_unless_true_or_false(**values) -> None:
+    for name, value in values.items():
+        try:
+            hash(value), bool(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise InvalidArgument(f"{name} is {short(value)}; it must be a bool or a number") from None
+
+
 def integer(name: str, value) -> int:
     try:
         number = operator.index(value)

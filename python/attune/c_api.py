@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Callable, NamedTuple
@@ -32,6 +33,7 @@ FEATURE_KV_READY = 0x800
 FEATURE_F32_HIGH = 0x1000
 
 WORKSPACE_ALIGNMENT = 256
+_USUAL_EXPLANATION_BYTES = 4096  # a longer one is asked for twice
 
 
 def fields(kind, names: str) -> list:
@@ -179,8 +181,14 @@ class Library:
         return size.value
 
     def explain(self, desc: bytes, say: Callable[[str], str]) -> str:
-        length = c_size_t()
-        self.require(self.functions.attune_explain(self.context, desc, None, 0, ctypes.byref(length)), say)
-        text = ctypes.create_string_buffer(length.value + 1)
-        self.require(self.functions.attune_explain(self.context, desc, text, len(text), None), say)
+        length, text = c_size_t(_USUAL_EXPLANATION_BYTES), None
+        while text is None or length.value >= len(text):
+            text = ctypes.create_string_buffer(length.value + 1)
+            status = self.functions.attune_explain(self.context, desc, text, len(text), ctypes.byref(length))
+            self.require(status, say)
         return text.value.decode()
+
+
+def kernel_of(explanation: str) -> str:
+    """The name of the kernel that would run, from what explain() said."""
+    return re.search(r"^kernel: (\S+)", explanation, re.MULTILINE)[1]

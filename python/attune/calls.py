@@ -7,6 +7,7 @@ import struct
 from typing import Callable
 
 import torch
+from torch.autograd import forward_ad
 
 from attune import c_api
 from attune.c_api import Unsupported
@@ -40,16 +41,21 @@ WATCHED = object()  # what run() returns instead of a result
 
 def run(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, packed=None, grouped_heads=True, eager=False, names=ATTENTION,
+    return_lse=False, out=None, packed=None, grouped_heads=True, eager=False, names=ATTENTION, or_torch=False,
 ):  # fmt: skip
     """The output; with return_lse, (output, log-sum-exp).
 
     eager: the call comes from the user and not from torch. Then gradients are refused; and if somebody else wants to
     see it, nothing is done and the result is WATCHED: the call has to go through the operator, which subclasses of
-    Tensor, dispatch modes, torch.func and torch.jit.trace can intercept."""
+    Tensor, dispatch modes, torch.func and torch.jit.trace can intercept, and which sees the values of tensors that are
+    negated when they are read.
+
+    or_torch: torch takes what is refused; then so is what only a plain kernel can serve."""
     if eager:
         if not type(q) is type(k) is type(v) is _Tensor or _dispatch_modes():
             return WATCHED
+        if forward_ad._current_level >= 0:
+            refuse_gradients(q, k, v)
         if q.is_nested or k.is_nested or v.is_nested:  # the check below can end the process when it asks for strides
             refuse_nested(q, k, v, names)
     others = None
@@ -59,7 +65,7 @@ def run(
         others = (_signature(sink), _signature(bias), _signature(mask), _signature(out), _packed_signature(packed))
         if eager:
             refuse_gradients(sink, bias)
-    options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, eager, others)
+    options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, eager, or_torch, others)
     try:
         recent = _recent.get(options, ())
     except TypeError:  # not hashable, and so nothing that is allowed
@@ -74,7 +80,7 @@ def run(
             break
     else:
         if eager:
-            if _transform() is not None or _tracing() is not None:
+            if _transform() is not None or _tracing() is not None or q.is_neg() or k.is_neg() or v.is_neg():
                 return WATCHED
             refuse_gradients(q, k, v)
         signature = (options, _signature(q), _signature(k), _signature(v))
@@ -82,7 +88,7 @@ def run(
         if known is None:
             known = tuple(describe(
                 q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed,
-                grouped_heads, names,
+                grouped_heads, names, or_torch,
             ))  # fmt: skip
             _remember(signature, known)
         _remember_recent(options, known, _check_for(q, k, v, eager))
@@ -113,6 +119,10 @@ def run(
 
 def refuse_gradients(*tensors: torch.Tensor | None) -> None:
     """Loudly: an output that quietly has no gradient would train something else."""
+    if forward_ad._current_level >= 0:
+        for tensor in tensors:
+            if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+                raise Unsupported("an input has a tangent, and there is no forward-mode differentiation yet")
     if not _is_grad_enabled():
         return
     for tensor in tensors:
@@ -131,7 +141,9 @@ def refuse_nested(q, k, v, names: Names = ATTENTION) -> None:
 def _are_plain(*tensors) -> bool:
     """Whether the memory of each says all, and nobody wants to see it used."""
     for tensor in tensors:
-        if tensor is not None and type(tensor) is not _Tensor and type(tensor) is not _Parameter:
+        if tensor is None:
+            continue
+        if (type(tensor) is not _Tensor and type(tensor) is not _Parameter) or tensor.is_neg():
             return False
     return True
 
@@ -152,7 +164,7 @@ def _check_for(q, k, v, eager: bool) -> _Check | None:
 
     The means is the guard of compiled code. It compares types, dtypes, devices, shapes, strides, requires_grad, and the
     dispatch keys that an operator would go by, in which torch.func, torch.jit.trace, autocast and inference mode show.
-    It does not see grad mode, nor every dispatch mode."""
+    It does not see grad mode, nor tangents, nor every dispatch mode."""
     try:
         if q is k or q is v or k is v:  # the guard of several tensors holds only if they are different ones
             like_q, like_k, like_v = _guard(q), _guard(k), _guard(v)

@@ -9,11 +9,13 @@ from typing import Callable, NamedTuple
 import torch
 
 from attune import c_api, torch_openmp
-from attune.c_api import AttuneError, InvalidArgument, Unsupported
+from attune.c_api import AttuneError, InvalidArgument, Unsupported, kernel_of
+from attune.fallback import PLAIN, is_plain
 from attune.names import ATTENTION, Names
 
 _DTYPES = {torch.float16: c_api.F16, torch.bfloat16: c_api.BF16, torch.float32: c_api.F32}
 _CAUSAL = {None: c_api.CAUSAL_NONE, "top-left": c_api.CAUSAL_TOP_LEFT, "bottom-right": c_api.CAUSAL_BOTTOM_RIGHT}
+_MAX_DIM = 512  # of heads, in every kernel
 _DEVICES = {"cpu": c_api.CPU, "cuda": c_api.CUDA}
 
 
@@ -61,14 +63,15 @@ def empty_output(q: torch.Tensor, dim_v: int) -> torch.Tensor:
 
 def describe(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
-    return_lse=False, out=None, packed=None, grouped_heads=True, names=ATTENTION,
+    return_lse=False, out=None, packed=None, grouped_heads=True, names=ATTENTION, or_torch=False,
 ) -> Described:  # fmt: skip
     """Everything the library cannot see is checked here, the rest there.
 
-    grouped_heads: whether k and v may have another number of heads than q, and not only 1."""
+    grouped_heads: whether k and v may have another number of heads than q, and not only 1.
+    or_torch: what only a plain kernel can serve is left to torch."""
     lookup("return_lse", {False: None, True: None}, return_lse)
     seen = [_as_bshd(*each, layout, packed) for each in ((names.q, q), (names.k, k), (names.v, v))]
-    _check_kin(*seen, names)
+    check_kin(*seen, names)
     q4, k4, v4 = seen
     _, rows_q, heads_q, dim_qk = q4.shape
     if not grouped_heads and k4.shape[2] not in (heads_q, 1):
@@ -116,7 +119,20 @@ def describe(
     if return_lse:
         desc.features |= c_api.FEATURE_LSE
         desc.lse = c_api.Strides(heads_q * rows_q, 1, rows_q)
+    if or_torch and q.device.type in PLAIN:
+        kernel = kernel_of(library().explain(bytes(desc), names.say))
+        if is_plain(kernel):
+            return _left_to_torch(kernel)
     return _described(bytes(desc), o4, layout, packed, return_lse, names)
+
+
+def _left_to_torch(kernel: str) -> Described:
+    """The first step of such a call is the refusal: so other calls need not ask whether they are one."""
+
+    def refuse(*_):
+        raise Unsupported(f"the plain kernel {kernel} alone can serve this call, and torch is many times as fast")
+
+    return Described(b"", refuse, (), (), torch.float32, None, (), 0, -1)
 
 
 def _described(
@@ -172,7 +188,7 @@ def _as_bshd(name: str, tensor: torch.Tensor, layout: str, packed: Packed | None
     dims = "(row, head, dim)" if packed else "(batch, head, row, dim)" if heads_first else "(batch, row, head, dim)"
     if tensor.dim() != (3 if packed else 4):
         raise InvalidArgument(f"{name} has the shape {tuple(tensor.shape)}; it must be {dims}")
-    if tensor.stride(-1) != 1 and tensor.shape[-1] > 1:
+    if tensor.stride(-1) != 1 and tensor.shape[-1] > 1 and tensor.numel():
         raise InvalidArgument(
             f"{name} has the strides {tensor.stride()}; the last one must be 1, as by {name}.contiguous()"
         )
@@ -181,7 +197,8 @@ def _as_bshd(name: str, tensor: torch.Tensor, layout: str, packed: Packed | None
     return tensor.transpose(1, 2) if heads_first else tensor
 
 
-def _check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Names) -> None:
+def check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Names) -> None:
+    """What q, k and v are, beside each other, as (batch, row, head, dim)."""
     if q.device.type not in _DEVICES:
         raise Unsupported(f"{names.q} is on {q.device}; it must be on one of {', '.join(_DEVICES)}")
     if q.dtype not in _DTYPES:
@@ -191,6 +208,9 @@ def _check_kin(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Names) 
             raise InvalidArgument(f"{name}.dtype is {tensor.dtype}; it must be that of {names.q}, {q.dtype}")
         if tensor.device != q.device:
             raise InvalidArgument(f"{name} is on {tensor.device}; it must be where {names.q} is, on {q.device}")
+    for name, tensor in ((names.q, q), (names.v, v)):
+        if not 1 <= tensor.shape[3] <= _MAX_DIM:
+            raise Unsupported(f"the head dimension of {name} is {tensor.shape[3]}; it must lie in 1..{_MAX_DIM}")
     if k.shape[0] != q.shape[0]:
         raise InvalidArgument(f"{names.k} has batch {k.shape[0]}; it must be that of {names.q}, {q.shape[0]}")
     if k.shape[3] != q.shape[3]:

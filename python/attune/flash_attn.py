@@ -130,4 +130,7 @@ def _window(window_size):
     """None is unbounded, as -1 is."""
     if isinstance(window_size, (tuple, list)):
         window_size = tuple(-1 if bound is None else bound for bound in window_size)
-    return None if window_size == (-1, -1) else window_size
+    if window_size is None:
+        return None
+    window = arguments.window("window_size", window_size)
+    return None if window == (-1, -1) else window

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, overload
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from attune import arguments, lengths, ops
 from attune.autocast import autocast, is_autocast_on_somewhere
+from attune.c_api import kernel_of
 from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
-from attune.describe import Packed, check_like, describe, is_heads_first, library, lookup
+from attune.describe import Packed, check_kin, check_like, describe, is_heads_first, library, lookup
+from attune.fallback import PLAIN, is_plain, refuse_causal_biases
 from attune.names import ATTENTION, VARLEN
 from attune.types import (
     Array,
@@ -119,42 +121,56 @@ def explain(
     q, k, v, sink, bias, mask, out, _ = _as_tensors(ATTENTION, q, k, v, sink, bias, mask, out, None)
     q, k, v, bias = autocast(q, k, v, bias)
     scale, window, softcap = _score_function(ATTENTION, scale, window, softcap)
+    refuse_causal_biases(ATTENTION, bias, mask)
     described = describe(q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out)
-    return library().explain(described.desc, ATTENTION.say)
+    text = library().explain(described.desc, ATTENTION.say)
+    if is_plain(kernel_of(text)):
+        text += "fallback: left to torch, which is many times as fast as a plain kernel, where fallback=True\n"
+    return text
 
 
-def attend(names, q, k, v, sink, bias, mask, out, packed, layout, scale, causal, window, softcap, return_lse):
-    """Both functions, for callers who know the arguments by those names."""
+def attend(
+    names, q, k, v, sink, bias, mask, out, packed, layout, scale, causal, window, softcap, return_lse,
+    or_torch=False,
+):  # fmt: skip
+    """Both functions, for callers who know the arguments by those names. or_torch is that of run()."""
     if not (scale is None and window is None and softcap is None):
         scale, window, softcap = _score_function(names, scale, window, softcap)
     if packed is not None:
         packed = lengths.with_integers(names, packed)
     if is_autocast_on_somewhere():
         q, k, v, bias = autocast(q, k, v, bias)
-    if not is_compiling():
+    if not is_dynamo_compiling():
         result = run(
             q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed, True, True,
-            names,
+            names, or_torch,
         )  # fmt: skip
         if result is not WATCHED:
             return result
-    arrays, options = (q, k, v, sink, bias, mask, out, packed), (layout, scale, causal, window, softcap, return_lse)
+    arrays = (q, k, v, sink, bias, mask, out, packed)
+    options = (layout, scale, causal, window, softcap, return_lse, or_torch)
     if not _are_tensors(*arrays):
         return arguments.like(q, attend(names, *_as_tensors(names, *arrays), *options))
     return _attend_through_ops(names, *arrays, *options)
 
 
 def _attend_through_ops(
-    names, q, k, v, sink, bias, mask, out, packed, layout, scale, causal, window, softcap, return_lse
+    names, q, k, v, sink, bias, mask, out, packed, layout, scale, causal, window, softcap, return_lse, or_torch
 ):  # fmt: skip
     """Where something else than eager torch looks on."""
+    refuse_causal_biases(names, bias, mask)
     refuse_nested(q, k, v, names)
     refuse_gradients(q, k, v, sink, bias)
     heads_first = is_heads_first(layout)
     if heads_first:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     score_function = (scale, causal, window, softcap, sink, bias, mask, return_lse)
-    if packed is None:
+    lse = None
+    if or_torch:
+        check_kin(q, k, v, names)  # now, while torch can still be called instead
+    if or_torch and q.device.type in PLAIN:
+        o = ops.attention_or_torch(q, k, v, scale, causal, bias, mask)
+    elif packed is None:
         o, lse = ops.attention(q, k, v, *score_function)
     else:
         o, lse = ops.attention_varlen(q, k, v, *packed, *score_function)

@@ -30,6 +30,8 @@ flash_attn_func(x, x, x, window_size=(None, 0), num_splits=2)
 attune.register_transformers(fallback=True)
 with attune.patch_sdpa():
     pass
+attune.patch_sdpa()
+attune.unpatch_sdpa()
 """
 MISTAKES = {
     "attune.attention(x, x, x, window=5)": "call-overload",

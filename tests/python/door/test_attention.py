@@ -275,6 +275,35 @@ def test_the_same_tensor_more_than_once(monkeypatch):
     assert len(checks) == 1  # what the first call left serves them all
 
 
+NEGATED = {
+    "q": {"q": torch.randn(2, 33, 4, 32)},
+    "k": {"k": torch.randn(2, 47, 2, 32)},
+    "v": {"v": torch.randn(2, 47, 2, 32)},
+    "bias": {"bias": torch.randn(33, 47)},
+    "sink": {"sink": torch.randn(4)},
+}
+
+
+@pytest.mark.parametrize("changes", NEGATED.values(), ids=NEGATED)
+def test_views_that_are_negated_when_they_are_read(changes):
+    """Such as the imaginary part of a conjugate: the memory has the other sign."""
+    ((name, value),) = changes.items()
+    inputs = {**dict(zip("qkv", tensors("cpu"))), **changes}
+    expected = attune.attention(**inputs)
+    view = torch.complex(value, -value).conj().imag
+    assert view.is_neg() and torch.equal(view, value) and view.data_ptr() != value.data_ptr()
+    for _ in range(3):
+        assert torch.equal(attune.attention(**{**inputs, name: view}), expected)
+        assert torch.equal(attune.attention(**inputs), expected)
+
+
+def test_an_output_that_is_negated_when_it_is_read():
+    q, k, v = tensors("cpu")
+    expected = attune.attention(q, k, v)
+    for out in (torch.empty_like(expected), torch._neg_view(torch.empty_like(expected))):
+        assert attune.attention(q, k, v, out=out) is out and torch.equal(out, expected)
+
+
 def test_layers_that_take_turns(monkeypatch):
     from attune import calls
 

@@ -89,6 +89,8 @@ def test_opcheck(device):
         (*heads_first, 0.5, "top-left", [3, 0], 5.0, sink, bias, mask, True),
     ):
         torch.library.opcheck(ops.attention, arguments)
+    for causal in (None, "bottom-right"):
+        torch.library.opcheck(ops.attention_or_torch, (*heads_first, 0.5, causal, bias, mask))
     begins_q, begins_k = torch.tensor([0, 9, 16], device=device).int(), torch.tensor([0, 4, 24], device=device).int()
     lengths = (begins_q, begins_k, 9, 20, None, None)
     score_function = (None, "bottom-right", None, None, None, None, None)
@@ -173,21 +175,36 @@ def test_tracers_see_the_operator():
     assert torch.equal(traced(*others), expected)
 
 
-def test_subclasses_see_the_operator():
-    class Counting(torch.Tensor):
-        seen = 0
+class Counted(torch.Tensor):
+    """Counts the operators that it goes into."""
 
-        @classmethod
-        def __torch_function__(cls, function, types, arguments=(), options=None):
-            Counting.seen += function is torch.ops.attune.attention.default
-            return super().__torch_function__(function, types, arguments, options)
+    seen = 0
 
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), options=None):
+        Counted.seen += function in (torch.ops.attune.attention.default, torch.ops.attune.attention_varlen.default)
+        return super().__torch_function__(function, types, arguments, options)
+
+
+def test_subclasses_of_every_argument_see_the_operator():
     q, k, v = tensors("cpu")
-    expected = attune.attention(q, k, v)
-    for inputs in ((q.as_subclass(Counting), k, v), (q, k, v.as_subclass(Counting))):
-        out = attune.attention(*inputs)
-        assert type(out) is Counting and torch.equal(out.as_subclass(torch.Tensor), expected)
-    assert Counting.seen == 2
+    options = {"sink": torch.randn(4), "bias": torch.randn(16, 24), "mask": torch.rand(16, 24) > 0.3}
+    packed = {
+        "cu_seqlens_q": torch.tensor([0, 16]).int(),
+        "cu_seqlens_k": torch.tensor([0, 24]).int(),
+        "used_q": torch.tensor([16]).int(),
+        "used_k": torch.tensor([11]).int(),
+    }
+    for function, arguments in (
+        (attune.attention, {"q": q, "k": k, "v": v, **options}),
+        (attune.attention_varlen, {"q": q[0], "k": k[0], "v": v[0], **options, **packed}),
+    ):
+        expected = function(**arguments)
+        for name, value in arguments.items():
+            Counted.seen = 0
+            out = function(**{**arguments, name: value.as_subclass(Counted)})
+            assert Counted.seen == 1 and type(out) is Counted, name
+            assert torch.equal(out.as_subclass(torch.Tensor), expected), name
 
 
 def test_function_modes_change_nothing():

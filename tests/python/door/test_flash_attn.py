@@ -72,7 +72,7 @@ def test_hints_change_nothing():
     assert torch.equal(flash_attn_varlen_func(*[q[0]] * 3, *lengths, **hints), flash_attn_func(q, q, q)[0])
 
 
-@pytest.mark.parametrize("window", [(None, None), (None, 0), (5, None), [5, 2]])
+@pytest.mark.parametrize("window", [(None, None), (None, 0), (5, None), [5, 2], np.array([5, 2])])
 def test_a_window_side_of_none_is_unbounded(device, window):
     q = torch.randn(1, 9, 4, 32, device=device)
     numbers = tuple(-1 if bound is None else bound for bound in window)

@@ -111,11 +111,6 @@ REFUSED = {
     "used_q has the shape (1,); it must be (2,)": (varlen, {"used_q": torch.ones(1).int()}),
     "q has the shape (9, 4); it must be (row, head, dim)": (varlen, {"q": torch.ones(9, 4)}),
     # The library's own sentences, in the names of each function.
-    "the head dimension of q is 600; it must lie in 1..512": (
-        attention,
-        {"q": torch.zeros(2, 9, 4, 600), "k": expanded(2, 600)},
-    ),
-    "the head dimension of v is 600; it must lie in 1..512": (attention, {"v": expanded(2, 600)}),
     "the number of heads of k is 3; it must divide the number of heads of q (4)": (
         attention,
         {"k": expanded(3), "v": expanded(3)},
@@ -133,12 +128,17 @@ REFUSED = {
     "softmax_scale is nan; it must be finite": (flash, {"softmax_scale": float("nan")}),
     "softmax_scale is 'x'; " + NO_NUMBER: (flash, {"softmax_scale": "x"}),
     "window_size is (0, -7); both must be": (flash, {"window_size": (0, -7)}),
+    "window_size is array([1, 2, 3]); it must be (left, right)": (flash, {"window_size": np.array([1, 2, 3])}),
+    "window_size is 5; it must be (left, right)": (flash, {"window_size": 5}),
     "max_seqlen_q is 'x'; it must be an integer": (flash_varlen, {"max_seqlen_q": "x"}),
     # SDPA's names.
     "query is a list; " + NO_ARRAY: (sdpa, {"query": [1.0]}),
     "attn_mask is a list; " + NO_ARRAY: (sdpa, {"attn_mask": [True]}),
     "attn_mask has the shape (3,); it must broadcast to": (sdpa, {"attn_mask": torch.ones(3).bool()}),
     "scale is 'wide'; " + NO_NUMBER: (sdpa, {"scale": "wide"}),
+    "dropout_p is array([1, 2]); it must be a bool or a number": (sdpa, {"dropout_p": np.array([1, 2])}),
+    "is_causal is tensor([1., 1.]); it must be a bool or a number": (sdpa, {"is_causal": torch.ones(2)}),
+    "enable_gqa is [1]; it must be a bool or a number": (sdpa, {"enable_gqa": [1]}),
     "key.dtype is torch.float16; it must be that of query, torch.float32": (
         sdpa,
         {"key": torch.zeros(2, 2, 13, 32).half()},
@@ -158,6 +158,16 @@ def test_a_sentence_in_the_names_of_the_caller(sentence):
         with pytest.raises(attune.InvalidArgument, match=re.escape(sentence)) as refusal:
             function(**changes)
     assert not re.search(r"\b(desc|args)\b", str(refusal.value))
+
+
+@pytest.mark.parametrize("dim", [0, 600])
+def test_head_dimensions_that_no_kernel_has(dim):
+    for name, changes in {
+        "q": {"q": torch.zeros(2, 9, 4, dim), "k": expanded(2, dim)},
+        "v": {"v": expanded(2, dim)},
+    }.items():
+        with pytest.raises(attune.Unsupported, match=f"the head dimension of {name} is {dim}; it must lie in 1..512"):
+            attention(**changes)
 
 
 @pytest.mark.parametrize("option", ["scale", "softcap"])

@@ -109,46 +109,6 @@ def test_refusals():
         attune.sdpa(q, k, v, dropout_p=0.1)
 
 
-def test_patch_serves_modules_and_goes_away():
-    torch.manual_seed(2)
-    layer = torch.nn.MultiheadAttention(32, 4, batch_first=True)
-    x = torch.randn(2, 9, 32)
-    expected = layer(x, x, x, need_weights=False)[0]
-    seen = []
-    with torch.no_grad(), attune.patch_sdpa():
-        patched = functional.scaled_dot_product_attention
-        functional.scaled_dot_product_attention = lambda *a, **o: seen.append(1) or patched(*a, **o)
-        layer.train()  # in eval mode torch has a fused path of its own
-        torch.testing.assert_close(layer(x, x, x, need_weights=False)[0], expected, rtol=0, atol=1e-5)
-    assert seen and functional.scaled_dot_product_attention is TORCHS
-
-
-def test_patch_raises_or_falls_back_as_asked():
-    q, k, v = (heads_first(1, 2, 5, 8).requires_grad_() for _ in range(3))
-    with attune.patch_sdpa(), pytest.raises(attune.Unsupported, match="requires a gradient"):
-        functional.scaled_dot_product_attention(q, k, v)
-    with attune.patch_sdpa(fallback=True):
-        functional.scaled_dot_product_attention(q, k, v).sum().backward()
-        double = functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
-        with torch.no_grad(), pytest.raises(attune.InvalidArgument):  # a mistake stays one
-            functional.scaled_dot_product_attention(q, k[..., :4], v)
-    assert q.grad is not None and double.dtype == torch.float64
-    assert functional.scaled_dot_product_attention is TORCHS
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize("autocast", [False, True])
-def test_nested_tensors_fall_back_as_asked(autocast):
-    q, k, v = (heads_first(2, 4, 9, 32) for _ in range(3))
-    nested = [torch.nested.nested_tensor(list(x)) for x in (q, k, v)]
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        expected = TORCHS(q, k, v)
-        with attune.patch_sdpa(fallback=True):
-            attune.sdpa(q, k, v)
-            out = functional.scaled_dot_product_attention(*nested)
-    torch.testing.assert_close(torch.stack(out.unbind()), expected, rtol=0, atol=2e-2 if autocast else 1e-5)
-
-
 def test_torchs_registry_of_flash_implementations():
     if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
         with pytest.raises(attune.Unsupported, match="has no registry of flash implementations"):

@@ -133,7 +133,8 @@ def test_training_is_refused_or_falls_back():
     model = model_of(CONFIGS["llama"](), "cpu")
     prompts = padded_prompts("cpu")
     model.set_attn_implementation("attune")
-    with pytest.raises(attune.Unsupported, match="requires a gradient"):
+    hint = r"; attune\.register_transformers\(fallback=True\) leaves such calls to transformers' sdpa"
+    with pytest.raises(attune.Unsupported, match="requires a gradient.*" + hint):
         model(**prompts)
     attune.register_transformers(fallback=True)
     try:
@@ -141,3 +142,31 @@ def test_training_is_refused_or_falls_back():
     finally:
         attune.register_transformers()
     assert model.model.layers[0].self_attn.q_proj.weight.grad.abs().sum() > 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["llama", "gemma2, softcap"])
+def test_what_only_a_plain_kernel_takes_goes_to_sdpa_where_that_can_do_it(monkeypatch, name):
+    from attune import calls, fallback
+    from transformers.integrations import sdpa_attention
+
+    def counted(*arguments, **options):
+        served.append(1)
+        return real(*arguments, **options)
+
+    served, real = [], sdpa_attention.sdpa_attention_forward
+    model = model_of(CONFIGS[name](), "cpu")
+    prompts = padded_prompts("cpu")
+    model.set_attn_implementation("attune")
+    expected = model(**prompts).logits
+    monkeypatch.setattr(sdpa_attention, "sdpa_attention_forward", counted)
+    monkeypatch.setattr(calls, "_known", {})
+    monkeypatch.setattr(calls, "_recent", {})
+    monkeypatch.setitem(fallback.PLAIN, "cpu", "cpu/")  # as if the CPU's kernels were plain ones
+    attune.register_transformers(fallback=True)
+    try:
+        logits = model(**prompts).logits
+    finally:
+        attune.register_transformers()
+    torch.testing.assert_close(logits, expected, rtol=0, atol=2e-4)
+    assert len(served) == (2 if name == "llama" else 0)
