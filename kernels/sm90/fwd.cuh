@@ -112,9 +112,13 @@ ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_b
   const bool known_dim = variant.dim == 64 || variant.dim == 128 || variant.dim == 256;
   // The register file holds what the launch gave out: as many per thread as fit, in steps of 8.
   const int at_launch = 65536 / threads(config) / 8 * 8 * threads(config);
+  // With three or four warpgroups of D = 64 no register is left for the other side of a window.
+  const bool window_fits = variant.mask != Mask::ranged || variant.dim != 64 || config.warpgroups <= 2;
+  // The V blocks that only later warpgroups see must fit into the ring: see skip_values.
+  const bool skipped_fit = (config.warpgroups - 1) * rows_per_warpgroup <= (config.stages_v - 1) * config.block_n;
   return known_dim && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 && config.stages_k >= 2 &&
-         config.stages_v >= 2 && config.q_slots >= 1 && role_registers(config) <= at_launch &&
-         shared_bytes(variant, config) <= shared_limit_bytes;
+         config.stages_v >= 2 && config.q_slots >= 1 && role_registers(config) <= at_launch && window_fits &&
+         skipped_fit && shared_bytes(variant, config) <= shared_limit_bytes;
 }
 
 #ifdef __CUDACC_RTC__
@@ -172,7 +176,8 @@ struct Consumer {
     if constexpr (config.turns == Turns::products) barrier_arrive(1 + (warpgroup + 1) % config.warpgroups, 256);
   }
 
-  // Blocks on the diagonal are trimmed to their first `narrow` columns when a warpgroup sees no more.
+  // Blocks on the diagonal are trimmed to their first `narrow` columns when a warpgroup sees no more; but not those of
+  // a window, where a second kind of step would take the registers that the products need.
   static constexpr int narrow = min_of(64, block_n);
 
   // The first call of all has no P yet: it multiplies zeros, and the next one overwrites the result.
@@ -301,7 +306,7 @@ struct Consumer {
   }
 
   ATTUNE_DEVICE void find(bool first) {
-    if (variant.mask != Mask::full && narrow < block_n && visible_columns() <= narrow)
+    if (variant.mask == Mask::causal && narrow < block_n && visible_columns() <= narrow)
       step<narrow, true, Maximum::found>(first);
     else
       step<block_n, true, Maximum::found>(first);
@@ -335,6 +340,7 @@ struct Consumer {
       pass_turn();
     }
   }
+  // V of a skipped block is freed one tile later; until then at most stages_v - 1 blocks are held.
   ATTUNE_DEVICE void skip_values(int count) {
     for (; count > 0; --count) {
       shared.v_full[v.slot].wait(v.parity, "v_full");

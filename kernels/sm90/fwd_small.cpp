@@ -192,7 +192,9 @@ class ForwardSmall final : public gpu::GpuKernel {
     constexpr int64_t grid_limit = 65535;
     if (problem.heads_q > grid_limit || problem.batch > grid_limit)
       return "there are more than 65535 heads or sequences";
-    return common_refusal(problem, device);
+    if (std::string refusal = common_refusal(problem, device); !refusal.empty()) return refusal;
+    if (mask_of(problem) == device::Mask::ranged) return "a window hides keys on the left";
+    return {};
   }
 
   std::vector<gpu::Choice> choices(const Problem& problem, const gpu::DeviceProperties& device) const override {

@@ -28,9 +28,9 @@ std::string common_refusal(const Problem& problem, const gpu::DeviceProperties& 
   if (device.capability() != 90) return fmt::format("{} is not sm_90", device.arch());
   if (problem.dtype == Dtype::f32) return "dtype f32 is not f16 or bf16";
   if (problem.dim_qk != problem.dim_v) return fmt::format("head dims {} and {} differ", problem.dim_qk, problem.dim_v);
-  constexpr attune_features taken = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_WINDOW | ATTUNE_OVERLAP | ATTUNE_KV_READY;
-  if ((problem.features & ~taken) != 0) return "softcap, sink, bias, mask, packed or used lengths are asked for";
-  if (problem.window_left != unbounded || problem.window_right != unbounded) return "a window is asked for";
+  constexpr attune_features taken =
+      ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_SINK | ATTUNE_WINDOW | ATTUNE_OVERLAP | ATTUNE_KV_READY;
+  if ((problem.features & ~taken) != 0) return "softcap, bias, mask, packed or used lengths are asked for";
   if (problem.empty() || problem.seq_k == 0) return "the problem is empty";
   // Beyond these the exponent scale * (s - max) leaves float32 even for ordinary scores.
   if (!(problem.scale >= 1e-20f && problem.scale <= 1e20f))
@@ -77,14 +77,16 @@ void set_pointers(device::sm90::Call& call, const Maps& maps, const attune_forwa
   call.k = tensor_map(driver, maps.k, args.k);
   call.v = tensor_map(driver, maps.v, args.v);
   call.o = args.o;
-  call.lse = args.lse;
+  call.lse = maps.has_lse ? args.lse : nullptr;
+  call.sink = maps.has_sink ? args.sink : nullptr;
 }
 
 Maps maps_of(const Problem& problem, int q_rows, int kv_rows) {
   const int64_t keys = band_of(problem).keys;
   return {map_spec(problem, problem.q, problem.seq_q, problem.heads_q, q_rows),
           map_spec(problem, problem.k, keys, problem.heads_kv, kv_rows),
-          map_spec(problem, problem.v, keys, problem.heads_kv, kv_rows)};
+          map_spec(problem, problem.v, keys, problem.heads_kv, kv_rows), problem.has(ATTUNE_LSE),
+          problem.has(ATTUNE_SINK)};
 }
 
 }  // namespace attune::sm90

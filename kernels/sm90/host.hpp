@@ -17,8 +17,10 @@ std::string common_refusal(const Problem& problem, const gpu::DeviceProperties& 
 device::Band<int32_t> band_of(const Problem& problem);
 device::Mask mask_of(const Problem& problem);
 
+// What a call's pointers become: tensor maps, and which of the other pointers count.
 struct Maps {
   gpu::TensorMapSpec q, k, v;
+  bool has_lse, has_sink;
 };
 // A box is `q_rows` or `kv_rows` rows of one head, in panels of 64 columns with the 128-byte swizzle.
 Maps maps_of(const Problem& problem, int q_rows, int kv_rows);

@@ -28,7 +28,7 @@ struct Tile {
   // The i-th tile of this CTA; false if it has none.
   template <Mask mask>
   ATTUNE_DEVICE bool load(const TileOrder& order, int i) {
-    const bool from_right = mask == Mask::causal && (i & 1);
+    const bool from_right = mask != Mask::full && (i & 1);
     const int index = i * gridDim.x + (from_right ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
     if (index >= order.tiles) return false;
     const int section = divide(index, order.section_tiles);
@@ -42,19 +42,20 @@ struct Tile {
   ATTUNE_DEVICE int batch(const TileOrder& order) const { return divide(bh, order.heads); }
   ATTUNE_DEVICE int head(const TileOrder& order) const { return bh - batch(order) * order.heads.value; }
 
-  ATTUNE_DEVICE int first_row(int warpgroups, int warpgroup) const {
+#endif
+
+  ATTUNE_SHARED_CODE int first_row(int warpgroups, int warpgroup) const {
     return m * (warpgroups * rows_per_warpgroup) + warpgroup * rows_per_warpgroup;
   }
   // The blocks that a warpgroup walks, from the last to the first. The first warpgroup sees the first block of the
   // tile, the last one its last. Rows that see nothing walk one block all the same, which is hidden from them.
   template <Mask mask>
-  ATTUNE_DEVICE KeyBlocks<int, mask> walk(const Call& call, int warpgroups, int warpgroup, int block_n) const {
+  ATTUNE_SHARED_CODE KeyBlocks<int, mask> walk(const Call& call, int warpgroups, int warpgroup, int block_n) const {
     const int row = first_row(warpgroups, warpgroup);
     auto blocks = blocks_of<mask>(call, row, row + rows_per_warpgroup - 1, block_n);
     blocks.end = max_of(blocks.end, blocks.begin + 1);
     return blocks;
   }
-#endif
 };
 
 }  // namespace attune::device::sm90
