@@ -1,5 +1,5 @@
 // The host's side of kernel "sm90/fwd": what it takes, how tiles are shared out, and which configuration is best.
-#include "kernels/sm90/fwd.cuh"
+#include "kernels/sm90/fwd.hpp"
 
 #include <algorithm>
 
@@ -108,16 +108,23 @@ std::vector<double> tile_costs(const Problem& problem, const Candidate& candidat
   return costs;
 }
 
-// The busiest CTA's time if pairs are walked in sections of this width.
+// The busiest CTA's time if pairs are walked in sections of this width. Tiles of equal cost follow each other, so they
+// are added to all the CTAs that they reach in one go.
 double makespan_us(const Schedule& schedule, const std::vector<double>& costs, int64_t section) {
   std::vector<double> loads(static_cast<size_t>(schedule.grid));
-  int64_t index = 0;
+  bool from_right = false;
+  int64_t column = 0;  // of the row of the schedule, which CTAs take in turn from the left and from the right
   for (int64_t first = 0; first < schedule.pairs; first += section) {
     const int64_t width = std::min(section, schedule.pairs - first);
     for (int64_t m = schedule.tiles_m - 1; m >= 0; --m) {
-      for (int64_t pair = 0; pair < width; ++pair, ++index) {
-        const int64_t row = index / schedule.grid, column = index % schedule.grid;
-        loads[static_cast<size_t>(row % 2 == 0 ? column : schedule.grid - 1 - column)] += costs[static_cast<size_t>(m)];
+      const double cost = costs[static_cast<size_t>(m)];
+      for (int64_t left = width; left > 0;) {
+        const int64_t count = std::min(left, schedule.grid - column);
+        double* begin = loads.data() + (from_right ? schedule.grid - column - count : column);
+        for (int64_t i = 0; i < count; ++i) begin[i] += cost;
+        left -= count;
+        column += count;
+        if (column == schedule.grid) column = 0, from_right = !from_right;
       }
     }
   }

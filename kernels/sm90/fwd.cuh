@@ -34,14 +34,12 @@
 //   v_free    one lane per warp          4 x warpgroups     producer, warp 1
 //   named 1+w warpgroup w and w-1        256                warpgroup w, its turn
 //
-// What limits it: at D = 64 the special-function unit and latency, from D = 128 the tensor cores and the power they
-// draw.
+// What limits it: at D = 64 the special-function unit and latency, from D = 128 the tensor cores and their power.
 #pragma once
 
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/common/named_barrier.cuh"
 #include "kernels/sm90/epilogue.cuh"
-#include "kernels/sm90/parameters.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/products.cuh"
 #include "kernels/sm90/softmax.cuh"
@@ -97,60 +95,23 @@ struct alignas(1024) SharedStorage {
 ATTUNE_SHARED_CODE int threads(Config config) { return (config.warpgroups + 1) * 128; }
 ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.warpgroups * rows_per_warpgroup; }
 
-// The bytes of SharedStorage<variant, config>, for configurations that are not known at compile time.
-ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
-  const int rows = config.q_slots * tile_rows(config) + (config.stages_k + config.stages_v) * config.block_n;
-  const int barriers = 2 * (config.q_slots * q_parts(config) + config.stages_k + config.stages_v);
-  return round_up(rows * variant.dim * 2 + barriers * 8, 1024);
-}
-
-ATTUNE_SHARED_CODE int role_registers(Config config) {
-  return 128 * (config.warpgroups * config.consumer_registers + config.producer_registers);
-}
-
-ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_bytes) {
-  const bool known_dim = variant.dim == 64 || variant.dim == 128 || variant.dim == 256;
-  // The register file holds what the launch gave out: as many per thread as fit, in steps of 8.
-  const int at_launch = 65536 / threads(config) / 8 * 8 * threads(config);
-  // With three or four warpgroups of D = 64 no register is left for the other side of a window.
-  const bool window_fits = variant.mask != Mask::ranged || variant.dim != 64 || config.warpgroups <= 2;
-  // The V blocks that only later warpgroups see must fit into the ring: see skip_values.
-  const bool skipped_fit = (config.warpgroups - 1) * rows_per_warpgroup <= (config.stages_v - 1) * config.block_n;
-  return known_dim && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 && config.stages_k >= 2 &&
-         config.stages_v >= 2 && config.q_slots >= 1 && role_registers(config) <= at_launch && window_fits &&
-         skipped_fit && shared_bytes(variant, config) <= shared_limit_bytes;
-}
-
 #ifdef __CUDACC_RTC__
 
 template <Variant variant, Config config>
 struct Consumer {
   static constexpr int dim = variant.dim;
   static constexpr int block_n = config.block_n;
-  // Loops apart for first, masked and other blocks would gain D = 256 0.3 %, and take twice the time to compile.
-  static constexpr bool one_loop = dim == 256 || variant.mask == Mask::ranged;
-  // O leaves under the scores of the next tile's second block. D = 128 gains nothing by it, and D = 64 loses.
-  static constexpr bool stores_late = dim == 256;
-  static_assert(one_loop || (!stores_late && config.q_slots > 1));
-  // A barrier that is asked before the exponentials often spares a wait after them, which would hold up the products.
-  // D = 256 gains nothing; steps of D = 128 that find their maximum have no register for the answer.
-  static constexpr bool asks_for_v = config.early_waits;
-  template <Maximum maximum>
-  static constexpr bool asks_for_k = !config.early_waits && (dim == 64 || (dim == 128 && maximum == Maximum::trusted));
-  // A vote on the sums right after the exponentials keeps the assembler from moving the additions below the next wait.
-  static constexpr bool early_vote = config.early_waits || dim == 64;
+  using Tuning = StepTuning<variant.dim, variant.mask, config.early_waits>;
   using Storage = SharedStorage<variant, config>;
 
   const Params& params;
   Storage& shared;
-  const int warpgroup;
-  const int warp;  // of the warpgroup
-  const int lane;
-  const bool leader;  // one lane of the warp
+  const int warpgroup, warp, lane;  // each within the one before
+  const bool leader;                // one lane of the warp
 
   float s[block_n / 2];
   float o[dim / 2];
-  uint32_t p[block_n / 16][4];
+  uint32_t p[block_n / 16][4] = {};  // of no block: the first PV multiplies zeros
   RowState rows;
   float inverse[2];  // of the sums of the tile whose last product is under way
 
@@ -166,9 +127,7 @@ struct Consumer {
   ATTUNE_DEVICE void arrive(Mbarrier& barrier) {
     if (leader) barrier.arrive();
   }
-
   ATTUNE_DEVICE int q_part() const { return q_parts(config) == 1 ? 0 : warpgroup; }
-
   ATTUNE_DEVICE void await_turn() {
     if constexpr (config.turns == Turns::products) barrier_sync(1 + warpgroup, 256);
   }
@@ -180,7 +139,6 @@ struct Consumer {
   // a window, where a second kind of step would take the registers that the products need.
   static constexpr int narrow = min_of(64, block_n);
 
-  // The first call of all has no P yet: it multiplies zeros, and the next one overwrites the result.
   ATTUNE_DEVICE void issue_pv() {
     if (pv_trimmed)
       issue_values<variant.dtype, dim, narrow>(o, p, shared.v[v.slot], block_n, pv_first);
@@ -249,8 +207,8 @@ struct Consumer {
 
     wgmma_wait<1>();
     pin(scores<columns>());
-    const bool k_is_there = asks_for_k<maximum> && shared.k_full[k.slot].test(k.parity);
-    if constexpr (asks_for_v) {
+    const bool k_is_there = Tuning::asks_for_k(maximum) && shared.k_full[k.slot].test(k.parity);
+    if constexpr (Tuning::asks_for_v) {
       Ring<config.stages_v> next = v;
       if (trusts || pv_pending) next.advance();
       v_is_there = shared.v_full[next.slot].test(next.parity);
@@ -261,7 +219,7 @@ struct Consumer {
     bool moved =
         update_softmax<columns, masked, maximum>(scores<columns>(), params.call.scale_log2, rows, shrink, block_sum);
     pin(scores<columns>());
-    const bool again = trusts && early_vote && outgrown<variant.dtype>(block_sum);
+    const bool again = trusts && Tuning::early_vote && outgrown<variant.dtype>(block_sum);
     // The branch of either also keeps the assembler from hoisting the next wait above the exponentials.
     if constexpr (early) {
       if (again) moved = do_again<masked>(k_slot, shrink, block_sum);
@@ -276,11 +234,11 @@ struct Consumer {
       v.advance();
     }
     if (!trusts && first) {
-      if (!stores_late && pv_pending) store();
+      if (!Tuning::stores_late && pv_pending) store();
     } else if constexpr (!trusts || early) {
       if (moved) shrink_rows(o, shrink);
     } else {
-      if (early_vote ? again : outgrown<variant.dtype>(block_sum)) do_again<masked>(k_slot, shrink, block_sum);
+      if (Tuning::early_vote ? again : outgrown<variant.dtype>(block_sum)) do_again<masked>(k_slot, shrink, block_sum);
     }
     rows.sum[0] += block_sum[0];
     rows.sum[1] += block_sum[1];
@@ -306,7 +264,8 @@ struct Consumer {
   }
 
   ATTUNE_DEVICE void find(bool first) {
-    if (variant.mask == Mask::causal && narrow < block_n && visible_columns() <= narrow)
+    if (variant.mask == Mask::causal && narrow < block_n &&
+        tile.end_of_keys<variant.mask>(params.call, config.warpgroups, warpgroup) - block * block_n <= narrow)
       step<narrow, true, Maximum::found>(first);
     else
       step<block_n, true, Maximum::found>(first);
@@ -316,14 +275,8 @@ struct Consumer {
     step<block_n, false, Maximum::trusted, stores>(false);
   }
 
-  // Columns of this block that some row of this warpgroup sees.
-  ATTUNE_DEVICE int visible_columns() const {
-    const int last_row = min_of(tile.first_row(config.warpgroups, warpgroup + 1), params.call.seq_q) - 1;
-    return params.call.band.as<variant.mask>().end(last_row) - block * block_n;
-  }
-
-  ATTUNE_DEVICE KeyBlocks<int, variant.mask> walk(int of_warpgroup) const {
-    return tile.walk<variant.mask>(params.call, config.warpgroups, of_warpgroup, block_n);
+  ATTUNE_DEVICE auto walk(int other) const {
+    return tile.walk<variant.mask>(params.call, config.warpgroups, other, block_n);
   }
   ATTUNE_DEVICE int blocks_after() const {
     return variant.mask == Mask::full ? 0 : walk(config.warpgroups - 1).end - blocks.end;
@@ -359,7 +312,7 @@ struct Consumer {
   // `values_before`: blocks of the tile before whose V this warpgroup has yet to skip. `stores`: O of that tile is
   // still to leave, under the scores of this one's second block if that one trusts.
   ATTUNE_DEVICE void attend(int values_before, bool stores) {
-    if constexpr (one_loop) {
+    if constexpr (Tuning::one_loop) {
       bool first = true;
       do {
         if (!first && may_trust())
@@ -368,7 +321,7 @@ struct Consumer {
           find(first);
         if (first) {
           skip_values(values_before + blocks_after());
-          if (stores_late && stores) {
+          if (Tuning::stores_late && stores) {
             if (may_trust())
               trust<true>();
             else
@@ -378,6 +331,7 @@ struct Consumer {
         first = false;
       } while (block >= blocks.begin);
     } else {
+      static_assert(config.q_slots > 1, "the last block must find its maximum");
       find(true);
       skip_values(values_before + blocks_after());
       while (block >= blocks.whole_end) find(false);
@@ -387,11 +341,6 @@ struct Consumer {
 
   ATTUNE_DEVICE void run() {
     if (config.turns != Turns::none && warpgroup == config.warpgroups - 1) barrier_arrive(1, 256);
-#pragma unroll
-    for (int i = 0; i < block_n / 16; ++i)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) p[i][r] = 0;
-
     int i = 0, values_before = 0;
     if (!tile.load<variant.mask>(params.order, i)) return;
     do {
@@ -425,11 +374,10 @@ ATTUNE_DEVICE void run(const Params& params) {
   auto& shared = *reinterpret_cast<Storage*>(dynamic_shared);
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   if (warp == 0 && elect_one()) {
-    for (int i = 0; i < config.q_slots; ++i)
-      for (int part = 0; part < q_parts(config); ++part)
-        shared.q_full[i][part].init(1), shared.q_free[i][part].init(4 * config.warpgroups / q_parts(config));
-    for (int i = 0; i < config.stages_k; ++i) shared.k_full[i].init(1), shared.k_free[i].init(4 * config.warpgroups);
-    for (int i = 0; i < config.stages_v; ++i) shared.v_full[i].init(1), shared.v_free[i].init(4 * config.warpgroups);
+    init_ring(&shared.q_full[0][0], &shared.q_free[0][0], config.q_slots * q_parts(config),
+              4 * config.warpgroups / q_parts(config));
+    init_ring(shared.k_full, shared.k_free, config.stages_k, 4 * config.warpgroups);
+    init_ring(shared.v_full, shared.v_free, config.stages_v, 4 * config.warpgroups);
     fence_mbarrier_init();
   }
   __syncthreads();

@@ -114,22 +114,28 @@ int64_t pack_of(const Problem& problem) {
 // How the tiles of a problem are shared out.
 struct Layout {
   int64_t pack, tiles_m, packs;  // packs of all sequences, of `pack` heads each
+  device::Band<int32_t> band;
+  int64_t last_position;
 
   Layout(const Problem& problem, const Config& config)
       : pack(pack_of(problem)),
         tiles_m(ceil_div<int64_t>(problem.seq_q * pack, tile_rows(config))),
-        packs(problem.batch * problem.heads_q / pack) {}
-};
+        packs(problem.batch * problem.heads_q / pack),
+        band(band_of(problem)),
+        last_position(problem.seq_q - 1) {}
 
-// Blocks that the rows of a tile see.
-int64_t blocks_of(const Problem& problem, const Config& config, const Layout& layout, int64_t tile) {
-  const auto position = [&](int64_t row) {
-    return static_cast<int32_t>(std::min(row / layout.pack, problem.seq_q - 1));
-  };
-  const int64_t rows = tile_rows(config);
-  return device::key_blocks(band_of(problem), position(tile * rows), position((tile + 1) * rows - 1), config.block_n)
-      .count();
-}
+  // Blocks that the rows of a tile see.
+  int64_t blocks_of(const Config& config, int64_t tile) const {
+    const auto position = [&](int64_t row) { return static_cast<int32_t>(std::min(row / pack, last_position)); };
+    const int64_t rows = tile_rows(config);
+    return key_blocks(band, position(tile * rows), position((tile + 1) * rows - 1), config.block_n).count();
+  }
+  // Rounds of the tile that comes i-th, if the longest come first.
+  double rounds_of(const Config& config, int64_t i) const {
+    const int64_t blocks = blocks_of(config, tiles_m - 1 - i / packs);
+    return static_cast<double>(ceil_div<int64_t>(blocks, int64_t{config.key_groups} * config.cluster));
+  }
+};
 
 bool takes(const Problem& problem, const Config& config, const gpu::DeviceProperties& device) {
   if (!legal(variant_of(problem), config, device.smem_per_block_bytes)) return false;
@@ -137,13 +143,7 @@ bool takes(const Problem& problem, const Config& config, const gpu::DeviceProper
   const Layout layout(problem, config);
   if (config.paired && mask_of(problem) == device::Mask::full) return false;
   return config.stages > 1 ||
-         blocks_of(problem, config, layout, layout.tiles_m - 1) <= int64_t{config.key_groups} * config.cluster;
-}
-
-// Rounds of the tile that comes i-th, if the longest come first.
-double rounds_of(const Problem& problem, const Config& config, const Layout& layout, int64_t i) {
-  const int64_t blocks = blocks_of(problem, config, layout, layout.tiles_m - 1 - i / layout.packs);
-  return static_cast<double>(ceil_div<int64_t>(blocks, int64_t{config.key_groups} * config.cluster));
+         layout.blocks_of(config, layout.tiles_m - 1) <= int64_t{config.key_groups} * config.cluster;
 }
 
 // Clusters run in waves, the longest tiles in the first. Two CTAs on an SM take turns at what one leaves idle.
@@ -155,7 +155,7 @@ double predicted_waves_us(const Problem& problem, const Candidate& candidate, co
   const bool crowded = candidate.costs.ctas_per_sm > 1 && tiles > device.clusters_of(config.cluster);
   double us = 0;
   for (int64_t first = 0; first < tiles; first += per_wave)
-    us += candidate.costs.tile_us + rounds_of(problem, config, layout, first) * candidate.costs.round_us *
+    us += candidate.costs.tile_us + layout.rounds_of(config, first) * candidate.costs.round_us *
                                         (crowded ? fwd_small_cost::slower_beside_another : 1);
   return us;
 }
@@ -167,11 +167,11 @@ double predicted_pairs_us(const Problem& problem, const Candidate& candidate, co
   const int64_t tiles = layout.tiles_m * layout.packs;
   double all = 0;
   for (int64_t tile = 0; tile < layout.tiles_m; ++tile)
-    all += static_cast<double>(layout.packs) * (crowded_start * candidate.costs.tile_us +
-                                                crowded_round * candidate.costs.round_us *
-                                                    rounds_of(problem, candidate.config, layout, tile * layout.packs));
-  const double longest = rounds_of(problem, candidate.config, layout, 0);
-  const double beside = tiles > device.sm_count ? rounds_of(problem, candidate.config, layout, tiles - 1) : 0;
+    all += static_cast<double>(layout.packs) *
+           (crowded_start * candidate.costs.tile_us +
+            crowded_round * candidate.costs.round_us * layout.rounds_of(candidate.config, tile * layout.packs));
+  const double longest = layout.rounds_of(candidate.config, 0);
+  const double beside = tiles > device.sm_count ? layout.rounds_of(candidate.config, tiles - 1) : 0;
   return std::max(candidate.costs.tile_us + (longest + held_up * beside) * candidate.costs.round_us,
                   all / static_cast<double>(device.sm_count));
 }

@@ -9,6 +9,11 @@
 #ifdef __CUDACC_RTC__
 namespace attune::device::sm90 {
 
+// Barriers of a ring: `full` waits for one copy, `free` for `consumers` arrivals.
+ATTUNE_DEVICE void init_ring(Mbarrier* full, Mbarrier* free, int slots, int consumers) {
+  for (int i = 0; i < slots; ++i) full[i].init(1), free[i].init(consumers);
+}
+
 template <typename Params, typename Storage>
 struct Producer {
   static constexpr auto variant = Storage::of_variant;

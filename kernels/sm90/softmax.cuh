@@ -14,6 +14,24 @@ namespace attune::device::sm90 {
 
 enum class Maximum { found, sampled, trusted };
 
+// What suits the steps of sm90/fwd, by measurement and by what the assembler makes of them.
+template <int dim, Mask mask, bool early_waits>
+struct StepTuning {
+  // Loops apart for first, masked and other blocks would gain D = 256 0.3 %, and take twice the time to compile.
+  static constexpr bool one_loop = dim == 256 || mask == Mask::ranged;
+  // O leaves under the scores of the next tile's second block. D = 128 gains nothing by it, and D = 64 loses.
+  static constexpr bool stores_late = dim == 256;
+  static_assert(one_loop || !stores_late);
+  // A barrier that is asked before the exponentials often spares a wait after them, which would hold up the products.
+  // D = 256 gains nothing; steps of D = 128 that find their maximum have no register for the answer.
+  static constexpr bool asks_for_v = early_waits;
+  static ATTUNE_DEVICE constexpr bool asks_for_k(Maximum maximum) {
+    return !early_waits && (dim == 64 || (dim == 128 && maximum == Maximum::trusted));
+  }
+  // A vote on the sums right after the exponentials keeps the assembler from moving the additions below the next wait.
+  static constexpr bool early_vote = early_waits || dim == 64;
+};
+
 // Hides from a fragment of scores what its two rows do not see of the block that begins at key `start`.
 template <Mask mask, int columns>
 ATTUNE_DEVICE void hide_keys(float (&s)[columns / 2], const Band<int32_t>& band, const int (&row)[2], int start,

@@ -47,6 +47,11 @@ struct Tile {
   ATTUNE_SHARED_CODE int first_row(int warpgroups, int warpgroup) const {
     return m * (warpgroups * rows_per_warpgroup) + warpgroup * rows_per_warpgroup;
   }
+  // The keys that some row of a warpgroup sees end here.
+  template <Mask mask>
+  ATTUNE_SHARED_CODE int end_of_keys(const Call& call, int warpgroups, int warpgroup) const {
+    return call.band.as<mask>().end(min_of(first_row(warpgroups, warpgroup + 1), call.seq_q) - 1);
+  }
   // The blocks that a warpgroup walks, from the last to the first. The first warpgroup sees the first block of the
   // tile, the last one its last. Rows that see nothing walk one block all the same, which is hidden from them.
   template <Mask mask>

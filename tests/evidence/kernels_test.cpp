@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "core/error.hpp"
@@ -103,6 +104,22 @@ TEST_F(StampOfATree, LeavesOutDeviceCodeCommentsCostsAndOtherKernels) {
   EXPECT_FALSE(depends_on("kernels/toy/fwd_cost.cpp", "2.5", "2.6"));
   EXPECT_FALSE(depends_on("kernels/toy/units.hpp", "1e-6", "1e-3")) << "only costs include it";
   EXPECT_FALSE(depends_on("kernels/toy/other.cuh", "15", "16"));
+}
+
+TEST(Stamp, CoversTheSharedRulesAndLeavesOutTheCosts) {
+  std::map<std::string, std::string> files;
+  std::set<std::string> asked;
+  host_hash_of("sm90/fwd", [&](const std::string& path) -> const char* {
+    asked.insert(path);
+    const std::string on_disk = test::repo() + "/" + path;
+    if (!std::filesystem::exists(on_disk)) return nullptr;
+    return files.try_emplace(path, text_of(on_disk)).first->second.c_str();
+  });
+  for (const char* covered : {"kernels/sm90/fwd.cpp", "kernels/sm90/fwd.cuh", "kernels/sm90/host.cpp",
+                              "kernels/sm90/tiles.cuh", "kernels/attention/key_range.cuh"})
+    EXPECT_TRUE(asked.contains(covered)) << covered;
+  EXPECT_FALSE(asked.contains("kernels/sm90/fwd_cost.hpp"));
+  EXPECT_FALSE(asked.contains("kernels/sm90/fwd_small.cpp"));
 }
 
 Promise promise_of(const std::string& kernel, const std::string& problem) {

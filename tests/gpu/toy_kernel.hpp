@@ -39,12 +39,15 @@ class ToyKernel final : public GpuKernel {
     return tensor_map_refusal(map_of(problem));
   }
   std::vector<Choice> choices(const Problem& problem, const DeviceProperties&) const override {
+    ++asked_for_choices;
     std::vector<Choice> list;
     for (const char* config : {".stages = 2", ".stages = 3"})
       list.push_back({static_cast<double>(list.size() + 1) * 1e-9, [config] { return std::string(config); },
                       [problem, config] { return recipe(problem, config); }});
     return list;
   }
+
+  inline static int asked_for_choices = 0;
 
  private:
   static Recipe recipe(const Problem& problem, const char* config) {

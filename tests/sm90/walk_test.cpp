@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "kernels/sm90/fwd.cuh"
+#include "kernels/sm90/fwd.hpp"
 
 namespace attune::device::sm90_fwd {
 namespace {
