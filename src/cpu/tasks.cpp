@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/attention/visibility.hpp"
+
 namespace attune::cpu {
 
 Tasks::Tasks(const Problem& problem, const attune_forward_args& args, int rows, int heads)
@@ -49,6 +51,7 @@ void Tasks::get_of(int64_t b, int64_t head_kv, int64_t index, int64_t split, int
   const int64_t step = (per_split + key_alignment - 1) / key_alignment * key_alignment;
   const int64_t begin = std::min(split * step, sequence.seq_k);
   const int64_t end = std::min(begin + step, sequence.seq_k);
+  const auto band = device::band_of<int64_t>(visibility_of(problem_), sequence.seq_q, sequence.seq_k);
   KeyRange range;
   int64_t row = task.block.first / group;
   int64_t same = group - task.block.first % group;  // stacked rows that are left of it
@@ -59,8 +62,7 @@ void Tasks::get_of(int64_t b, int64_t head_kv, int64_t index, int64_t split, int
     }
     // A row that is not in use takes the range of the one before it, so that it needs no masking.
     if ((i == 0 || same == group) && row < sequence.seq_q) {
-      range = visible_keys(problem_, row, sequence.seq_q, sequence.seq_k);
-      range = {std::max(range.begin, begin), std::min(range.end, end)};
+      range = {std::max(band.begin(row), begin), std::min(band.end(row), end)};
     }
     task.visible[i] = range;
   }
