@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "core/operation.hpp"
-#include "core/visibility.hpp"
+#include "kernels/attention/visibility.hpp"
 
 namespace attune {
 namespace {
@@ -34,17 +34,10 @@ double distinct(const attune_score_strides& strides, const Problem& problem) {
 }  // namespace
 
 double visible_scores(const Problem& problem, int64_t seq_q, int64_t seq_k) {
-  // Both ends of visible_keys() move by one from row to row, and the end never lies before the begin; so each end can
+  // Both ends of what a row sees move by one from row to row, and the end never lies before the begin; so each end can
   // be summed on its own.
-  const int64_t diagonal = problem.causal == Causal::top_left ? 0 : seq_k - seq_q;
-  Count scores = static_cast<Count>(seq_q) * seq_k;
-  const bool causal = problem.causal != Causal::none;
-  if (causal || problem.window_right != unbounded) {
-    const int64_t right = causal ? 0 : problem.window_right;
-    scores = keys_below(diagonal + right + 1, seq_q, seq_k);
-  }
-  if (problem.window_left != unbounded) scores -= keys_below(diagonal - problem.window_left, seq_q, seq_k);
-  return static_cast<double>(scores);
+  const auto band = device::band_of<int64_t>(visibility_of(problem), seq_q, seq_k);
+  return static_cast<double>(keys_below(band.upper, seq_q, seq_k) - keys_below(band.lower, seq_q, seq_k));
 }
 
 double visible_scores(const Problem& problem) {
@@ -57,9 +50,8 @@ double attention_flops(const Problem& problem) {
 }
 
 double attention_bytes(const Problem& problem) {
-  const KeyRange first = visible_keys(problem, 0, problem.seq_q, problem.seq_k);
-  const KeyRange last = visible_keys(problem, problem.seq_q - 1, problem.seq_q, problem.seq_k);
-  const auto keys = static_cast<double>(std::max<int64_t>(last.end - first.begin, 0));
+  const auto band = device::band_of<int64_t>(visibility_of(problem), problem.seq_q, problem.seq_k);
+  const auto keys = static_cast<double>(std::max<int64_t>(band.end(problem.seq_q - 1) - band.begin(0), 0));
 
   const auto batch = static_cast<double>(problem.batch);
   const auto heads_q = static_cast<double>(problem.heads_q);

@@ -1,5 +1,7 @@
 #include "cpu/tasks.hpp"
 
+#include "kernels/attention/visibility.hpp"
+
 namespace attune::cpu {
 
 Tasks::Tasks(const Problem& problem, const Operands& operands, int rows, int heads, Splits splits)
@@ -50,6 +52,7 @@ void Tasks::get_of(int64_t b, int64_t head_kv, int64_t index, int64_t split, Tas
   const int64_t step = (per_split + key_alignment - 1) / key_alignment * key_alignment;
   const int64_t begin = std::min(split * step, sequence.seq_k);
   const int64_t end = std::min(begin + step, sequence.seq_k);
+  const auto band = device::band_of<int64_t>(visibility_of(problem_), sequence.seq_q, sequence.seq_k);
   KeyRange range;
   int64_t row = task.block.first / group;
   int64_t same = group - task.block.first % group;  // stacked rows that are left of it
@@ -60,8 +63,7 @@ void Tasks::get_of(int64_t b, int64_t head_kv, int64_t index, int64_t split, Tas
     }
     // A row that is not in use takes the range of the one before it, so that it needs no masking.
     if ((i == 0 || same == group) && row < sequence.seq_q) {
-      range = visible_keys(problem_, row, sequence.seq_q, sequence.seq_k);
-      range = {std::max(range.begin, begin), std::min(range.end, end)};
+      range = {std::max(band.begin(row), begin), std::min(band.end(row), end)};
     }
     task.visible[i] = range;
   }

@@ -71,11 +71,27 @@ std::string GpuKernel::refusal(const Problem& problem, const Context& context) c
   return refusal_on(problem, runtime.properties(problem.device_index));
 }
 
+std::vector<Configuration> GpuKernel::configurations_on(const Problem& problem, const DeviceProperties& device) const {
+  std::vector<Configuration> list;
+  for (const Choice& choice : choices(problem, device)) list.push_back({choice.config(), choice.predicted_seconds});
+  return list;
+}
+
 std::vector<std::string> GpuKernel::space(const Problem& problem, const DeviceProperties& device) const {
   std::vector<std::string> texts;
-  for (Configuration& configuration : configurations_on(problem, device))
-    texts.push_back(std::move(configuration.text));
+  for (const Choice& choice : choices(problem, device)) texts.push_back(choice.config());
   return texts;
+}
+
+Recipe GpuKernel::recipe(const Problem& problem, const DeviceProperties& device, std::string_view config) const {
+  std::string known;
+  for (const Choice& choice : choices(problem, device)) {
+    const std::string text = choice.config();
+    if (text == config) return choice.recipe();
+    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", text);
+  }
+  fail(ATTUNE_INVALID_ARGUMENT, "{} has no configuration '{}' for {}; there are {}", name(), config, to_string(problem),
+       known);
 }
 
 std::vector<Configuration> GpuKernel::configurations(const Problem& problem, const Context& context) const {
@@ -83,16 +99,18 @@ std::vector<Configuration> GpuKernel::configurations(const Problem& problem, con
 }
 
 double GpuKernel::predicted_seconds(const Problem& problem, const Context& context) const {
-  return configurations(problem, context).at(0).predicted_seconds;
+  return choices(problem, context.gpu().properties(problem.device_index)).at(0).predicted_seconds;
 }
 
 bool GpuKernel::overlaps(const Problem& problem, const Context& context) const {
   const DeviceProperties& device = context.gpu().properties(problem.device_index);
-  return recipe(problem, device, space(problem, device).at(0)).steps.at(0).programmatic;
+  return choices(problem, device).at(0).recipe().steps.at(0).programmatic;
 }
 
 std::unique_ptr<const Plan> GpuKernel::plan(const Problem& problem, Context& context) const {
-  return plan_with(problem, context, space(problem, context.gpu().properties(problem.device_index)).at(0));
+  Runtime& runtime = context.gpu();
+  const std::vector<Choice> list = choices(problem, runtime.properties(problem.device_index));
+  return std::make_unique<const GpuPlan>(*this, problem, list.at(0).recipe(), runtime);
 }
 
 std::unique_ptr<const Plan> GpuKernel::plan_with(const Problem& problem, Context& context,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "dispatch/context.hpp"
 #include "gpu/kernel.hpp"
 
@@ -76,6 +77,50 @@ TEST_F(OnPaper, ClustersAreOfferedWhereTheyFit) {
       const auto fits = with_cluster(text(room), h200, blocks), too_many = with_cluster(text(room + 1), h200, blocks);
       ASSERT_EQ(fits.size(), 1u);
       EXPECT_DOUBLE_EQ(too_many.at(0).predicted_seconds, 2 * fits[0].predicted_seconds) << blocks;
+    }
+  }
+}
+
+// A window costs a kernel of its own only where it hides keys on the left.
+TEST_F(OnPaper, HopperRunsWindowsWithTheMaskTheyNeed) {
+  const GpuKernel &forward = find_gpu_kernel("sm90/fwd"), &small = find_gpu_kernel("sm90/fwd_small");
+  for (const auto& [window, mask] : {std::pair("", "full"),
+                                     {"causal-br", "causal"},
+                                     {"w-1,0", "causal"},
+                                     {"w-1,300", "full"},
+                                     {"w300,300", "full"},
+                                     {"w40,-1", "ranged"},
+                                     {"w40,0", "ranged"},
+                                     {"causal-tl w7,-1", "ranged"},
+                                     {"causal-br w300,-1", "causal"}})
+    for (const char* head : {"d64 f16", "d128 bf16"}) {
+      const Problem problem = on_gpu(fmt::format("fwd b1 h8/8 q256 k256 {} {}", head, window));
+      ASSERT_EQ(forward.refusal_on(problem, h200), "") << window;
+      const std::string expected = fmt::format("Mask::{}", mask);
+      for (const Choice& choice : forward.choices(problem, h200))
+        EXPECT_THAT(choice.recipe().steps.at(0).unit.variant, HasSubstr(expected)) << window;
+      if (expected == "Mask::ranged")
+        EXPECT_EQ(small.refusal_on(problem, h200), "a window hides keys on the left") << window;
+      else
+        EXPECT_THAT(first_step(small, problem).unit.variant, HasSubstr(expected)) << window;
+    }
+  for (const char* refused : {"cap5", "bias=bhqk", "mask=b1qk", "var", "used-k"})
+    for (const GpuKernel* kernel : {&forward, &small})
+      EXPECT_EQ(kernel->refusal_on(on_gpu(fmt::format("fwd b1 h8/8 q256 k256 d64 f16 {}", refused)), h200),
+                "softcap, bias, mask, packed or used lengths are asked for")
+          << refused;
+}
+
+TEST_F(OnPaper, AnUnknownConfigurationIsAnErrorThatNamesThoseThereAre) {
+  for (const GpuKernel* kernel : gpu_kernels()) {
+    const Problem problem = on_gpu("fwd b1 h8/8 q512 k512 d64 f16");
+    if (!kernel->refusal_on(problem, h200).empty()) continue;
+    try {
+      kernel->recipe(problem, h200, ".stages = 99");
+      ADD_FAILURE() << kernel->name();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status, ATTUNE_INVALID_ARGUMENT);
+      for (const std::string& text : kernel->space(problem, h200)) EXPECT_THAT(error.what(), HasSubstr(text));
     }
   }
 }
