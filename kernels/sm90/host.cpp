@@ -71,8 +71,7 @@ device::sm90::Call call_of(const Problem& problem) {
   return call;
 }
 
-void set_pointers(device::sm90::Call& call, const Maps& maps, const Operands& operands,
-                  const gpu::Driver& driver) {
+void set_pointers(device::sm90::Call& call, const Maps& maps, const Operands& operands, const gpu::Driver& driver) {
   call.q = tensor_map(driver, maps.q, operands.in(Operand::q));
   call.k = tensor_map(driver, maps.k, operands.in(Operand::k));
   call.v = tensor_map(driver, maps.v, operands.in(Operand::v));

@@ -29,7 +29,6 @@ Maps maps_of(const Problem& problem, int q_rows, int kv_rows);
 // Everything but the pointers.
 device::sm90::Call call_of(const Problem& problem);
 
-void set_pointers(device::sm90::Call& call, const Maps& maps, const Operands& operands,
-                  const gpu::Driver& driver);
+void set_pointers(device::sm90::Call& call, const Maps& maps, const Operands& operands, const gpu::Driver& driver);
 
 }  // namespace attune::sm90

@@ -49,7 +49,7 @@ int explain(const ExplainOptions& options) {
   for (const Candidate& candidate : selection.candidates) {
     nlohmann::json entry{{"kernel", candidate.kernel->name()}, {"refusal", candidate.refusal}};
     entry["predicted_us"] =
-        candidate.refusal.empty() ? nlohmann::json(candidate.predicted_seconds * 1e6) : nlohmann::json();
+        candidate.refusal.empty() ? nlohmann::json(candidate.offer.predicted_seconds * 1e6) : nlohmann::json();
     json["candidates"].push_back(std::move(entry));
   }
   json["configurations"] = nlohmann::json::array();

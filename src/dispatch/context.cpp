@@ -32,7 +32,7 @@ std::shared_ptr<const Plan> Context::new_plan(const Problem& problem, int64_t al
     gpu().properties(problem.device_index);  // an absent device has its own status
   const Selection selection = select(problem, *this, forced_for(problem), alignment);
   if (selection.chosen == nullptr) fail(ATTUNE_UNSUPPORTED, "{}: {}", to_string(problem), selection.why);
-  return selection.chosen->plan(problem, *this);
+  return selection.candidates.front().offer.plan(*this);
 }
 
 std::shared_ptr<const Plan> Context::plan_for(const Problem& problem, int64_t alignment) {

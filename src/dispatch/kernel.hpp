@@ -4,6 +4,7 @@
 // .cpp. Selection, forcing, tests, the lab and Python iterate the registry: a new kernel needs no edit there.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +22,14 @@ class Plan;
 struct Configuration {
   std::string text;
   double predicted_seconds = 0;
+};
+
+// A kernel's answer to a problem. What it rests on, such as a configuration and a schedule, waits inside for the plan,
+// so that nothing is chosen twice.
+struct Offer {
+  double predicted_seconds = 0;
+  bool overlaps = false;  // see Kernel::overlaps
+  std::function<std::unique_ptr<const Plan>(Context&)> plan;
 };
 
 class Kernel {
@@ -53,6 +62,13 @@ class Kernel {
 
   // Everything that can be done before the tensors are known. Called once per problem and context.
   virtual std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const = 0;
+
+  // Of a problem that it does not refuse: predicted_seconds(), overlaps() and plan() at once, for kernels that would
+  // otherwise make the same choice in each of them.
+  virtual Offer offer(const Problem& problem, const Context& context) const {
+    return {predicted_seconds(problem, context), problem.has(ATTUNE_OVERLAP) && overlaps(problem, context),
+            [this, problem](Context& with) { return plan(problem, with); }};
+  }
 
   // For kernels that are few and serve every problem of their operation. attune_prepare has them made ready for its
   // device, whatever it prepares, and from then on their plans may be made inside a graph capture.

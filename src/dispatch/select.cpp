@@ -20,19 +20,20 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
     if (kernel->device_kind() != problem.device_kind) continue;
     const bool other_operation = &kernel->operation() != problem.operation;
     if (forced.empty() ? !kernel->selectable() || other_operation : kernel->name() != forced) continue;
-    Candidate candidate{kernel, 0, ""};
+    Candidate candidate{kernel, {}, ""};
     if (other_operation)
       candidate.refusal = fmt::format("it computes {}, not {}", kernel->operation().name, problem.operation->name);
     else
       candidate.refusal = kernel->refusal(problem, context);
     if (const int64_t needed = kernel->pointer_alignment(problem); candidate.refusal.empty() && needed > alignment)
       candidate.refusal = fmt::format("it needs pointers aligned to {} bytes", needed);
-    if (candidate.refusal.empty()) candidate.predicted_seconds = kernel->predicted_seconds(problem, context);
+    if (candidate.refusal.empty()) candidate.offer = kernel->offer(problem, context);
     selection.candidates.push_back(std::move(candidate));
   }
   std::ranges::sort(selection.candidates, [](const Candidate& a, const Candidate& b) {
     if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
-    if (a.predicted_seconds != b.predicted_seconds) return a.predicted_seconds < b.predicted_seconds;
+    const double a_seconds = a.offer.predicted_seconds, b_seconds = b.offer.predicted_seconds;
+    if (a_seconds != b_seconds) return a_seconds < b_seconds;
     return a.kernel->name() < b.kernel->name();
   });
 
@@ -50,12 +51,12 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
   } else if (able == 1) {
     selection.why = "the only kernel that can take it";
   } else {
-    selection.why = fmt::format("predicted {}, {} {}", duration(all[0].predicted_seconds), all[1].kernel->name(),
-                                duration(all[1].predicted_seconds));
+    selection.why = fmt::format("predicted {}, {} {}", duration(all[0].offer.predicted_seconds), all[1].kernel->name(),
+                                duration(all[1].offer.predicted_seconds));
   }
   if (problem.has(ATTUNE_OVERLAP))
-    selection.why += selection.chosen->overlaps(problem, context) ? "; overlaps the end of the kernel before it"
-                                                                  : "; runs in stream order: it cannot overlap";
+    selection.why += all[0].offer.overlaps ? "; overlaps the end of the kernel before it"
+                                           : "; runs in stream order: it cannot overlap";
   return selection;
 }
 
@@ -66,7 +67,7 @@ std::string explanation(const Problem& problem, const Selection& selection, cons
   constexpr auto row = "{:>10}  {}\n";
   for (const Candidate& c : selection.candidates) {
     if (c.refusal.empty())
-      text += fmt::format(row, duration(c.predicted_seconds), c.kernel->name());
+      text += fmt::format(row, duration(c.offer.predicted_seconds), c.kernel->name());
     else
       text += fmt::format(row, "-", fmt::format("{}: {}", c.kernel->name(), c.refusal));
   }

@@ -10,15 +10,15 @@ namespace attune {
 
 struct Candidate {
   const Kernel* kernel = nullptr;
-  double predicted_seconds = 0;  // meaningless if refused
-  std::string refusal;           // "" if it could run
+  Offer offer;          // empty if refused
+  std::string refusal;  // "" if it could run
 };
 
 struct Selection {
   const Kernel* chosen = nullptr;     // nullptr: no kernel can; `why` says what each one lacks
   const Kernel* runner_up = nullptr;  // nullptr: there was no other
   std::string why;
-  std::vector<Candidate> candidates;  // every kernel of the device, best first, refusals last
+  std::vector<Candidate> candidates;  // every kernel of the device, best first, refusals last; the first is the chosen
 };
 
 // `forced`: "" or the only kernel allowed. `alignment`: bytes to which q, k, v and o are known to be aligned.

@@ -113,6 +113,14 @@ std::unique_ptr<const Plan> GpuKernel::plan(const Problem& problem, Context& con
   return std::make_unique<const GpuPlan>(*this, problem, list.at(0).recipe(), runtime);
 }
 
+Offer GpuKernel::offer(const Problem& problem, const Context& context) const {
+  Choice best = std::move(choices(problem, context.gpu().properties(problem.device_index)).at(0));
+  const bool overlaps = problem.has(ATTUNE_OVERLAP) && best.recipe().steps.at(0).programmatic;
+  return {best.predicted_seconds, overlaps, [this, problem, recipe = std::move(best.recipe)](Context& with) {
+            return std::make_unique<const GpuPlan>(*this, problem, recipe(), with.gpu());
+          }};
+}
+
 std::unique_ptr<const Plan> GpuKernel::plan_with(const Problem& problem, Context& context,
                                                  std::string_view config) const {
   Runtime& runtime = context.gpu();

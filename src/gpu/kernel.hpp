@@ -77,6 +77,7 @@ class GpuKernel : public Kernel {
   std::vector<Configuration> configurations(const Problem& problem, const Context& context) const final;
   bool overlaps(const Problem& problem, const Context& context) const final;
   std::unique_ptr<const Plan> plan(const Problem& problem, Context& context) const final;
+  Offer offer(const Problem& problem, const Context& context) const final;
 
   // A plan with a configuration of one's own choice, for sweeps.
   std::unique_ptr<const Plan> plan_with(const Problem& problem, Context& context, std::string_view config) const;
