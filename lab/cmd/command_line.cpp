@@ -43,6 +43,7 @@ int run_commands(int argc, char** argv) {
   add_evidence(app, status);
   add_guard(app, status);
   add_report(app, status);
+  add_trial(app, status);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());

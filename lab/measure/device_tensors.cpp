@@ -14,13 +14,13 @@ constexpr size_t workspace_alignment = 512;
 size_t aligned(size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 // Every buffer of the host tensors with the pointer of attune_forward_args that belongs to it.
-template <typename Visit>
-void for_each(const Tensors& host, attune_forward_args& args, Visit&& visit) {
-  const auto point = [&](const Buffer& buffer, auto*& pointer) {
+template <typename Host, typename Visit>
+void for_each(Host& host, attune_forward_args& args, Visit&& visit) {
+  const auto point = [&](auto& buffer, auto*& pointer) {
     using Element = std::remove_reference_t<decltype(*pointer)>;
     if (buffer.allocated()) visit(buffer, [&pointer](DevicePointer at) { pointer = std::bit_cast<Element*>(at); });
   };
-  const auto point_void = [&](const Buffer& buffer, auto*& pointer) {
+  const auto point_void = [&](auto& buffer, auto*& pointer) {
     if (buffer.allocated()) visit(buffer, [&pointer](DevicePointer at) { pointer = std::bit_cast<void*>(at); });
   };
   point_void(host.q, args.q);
@@ -69,12 +69,19 @@ DeviceTensors::DeviceTensors(Gpu& gpu, const Tensors& host, uint64_t workspace_b
   for_each(host, args_, [&](const Buffer& buffer, auto&& set_pointer) {
     const DevicePointer begin = slab_ + places[index++].offset;
     gpu_.upload(begin, buffer.whole());
+    places_.push_back(begin);
     set_pointer(begin + buffer.offset_bytes());
   });
   if (workspace_bytes > 0) {
     args_.workspace = std::bit_cast<void*>(slab_ + workspace_offset);
     args_.workspace_bytes = workspace_bytes;
   }
+}
+
+void DeviceTensors::download(Tensors& to) const {
+  attune_forward_args unused{};
+  size_t index = 0;
+  for_each(to, unused, [&](auto& buffer, auto&&) { gpu_.download(buffer.whole(), places_[index++]); });
 }
 
 DeviceTensors::~DeviceTensors() { gpu_.release(slab_); }

@@ -19,6 +19,8 @@ class DeviceTensors {
   ~DeviceTensors();
 
   const attune_forward_args& args() const { return args_; }
+  // Every buffer, what stands around its elements included, back into host tensors of the same shape.
+  void download(Tensors& to) const;
   size_t bytes() const { return bytes_; }  // of the tensors, gaps left out
 
  private:
@@ -26,6 +28,7 @@ class DeviceTensors {
   DevicePointer slab_ = 0;
   attune_forward_args args_{};
   size_t bytes_ = 0;
+  std::vector<DevicePointer> places_;  // of the buffers, in their order
 };
 
 // What `bytes()` will be, before anything is allocated.

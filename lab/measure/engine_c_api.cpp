@@ -10,6 +10,7 @@
 #include "lab/measure/environment.hpp"
 #include "lab/measure/graph_contender.hpp"
 #include "lab/measure/result_json.hpp"
+#include "lab/trial/job.hpp"
 
 struct attune_lab_session {
   attune::lab::Protocol protocol;
@@ -162,6 +163,18 @@ int32_t attune_lab_analyse(attune_lab_session* session, const char* measurement_
     const json measurement = parse(&required(measurement_json, "measurement_json"), "measurement_json");
     session->analysis = to_json(analyse(measurement_from_json(measurement))).dump();
     *analysis_json = session->analysis.c_str();
+  });
+}
+
+int32_t attune_lab_serve(const char* job_json, int32_t descriptor, const attune_lab_callable* callables,
+                         int32_t count) {
+  return guard([&] {
+    for (int32_t i = 0; i < count; ++i) {
+      const attune_lab_callable& given = (&required(callables, "callables"))[i];
+      provide_callable(&required(given.callable, "callables[i].callable"),
+                       &required(given.contender, "callables[i].contender"));
+    }
+    serve(parse(&required(job_json, "job_json"), "job_json"), descriptor);
   });
 }
 

@@ -1,0 +1,38 @@
+#include "lab/trial/places.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "core/error.hpp"
+
+namespace attune::lab {
+
+namespace fs = std::filesystem;
+
+fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+
+std::string library_in(const fs::path& folder, const std::string& name, const std::string& needs) {
+  const char* given = std::getenv("ATTUNE_LAB_LIBRARY_DIR");
+  for (const fs::path& place : {fs::path(given != nullptr ? given : folder.c_str()), folder, folder / "../lib",
+                                folder / "../lib64", folder / "../lib/x86_64-linux-gnu"})
+    if (fs::exists(place / name)) return fs::weakly_canonical(place / name).string();
+  fail(ATTUNE_NO_DEVICE,
+       "{} needs {}, which is neither in {} nor in ../lib; ATTUNE_LAB_LIBRARY_DIR may name its folder", needs, name,
+       folder.string());
+}
+
+std::string package_beside(const fs::path& folder) {
+  for (const fs::path& place : {folder / "../python", folder / ".."})
+    if (fs::exists(place / "attune/lab/__main__.py")) return fs::weakly_canonical(place).string();
+  return "";
+}
+
+void show_package_to_python(const std::string& folder) {
+  if (folder.empty()) return;
+  const char* before = std::getenv("PYTHONPATH");
+  if (before != nullptr && std::string(before).starts_with(folder)) return;
+  setenv("PYTHONPATH", (before != nullptr ? fmt::format("{}:{}", folder, before) : folder).c_str(), 1);
+}
+
+}  // namespace attune::lab
