@@ -101,6 +101,7 @@ PeerBench peer_bench_of(const BenchOptions& options) {
   refuse(!options.threads.empty(), "--threads", "they run on a GPU");
   refuse(options.any_cpu, "--any-cpu", "they run on a GPU");
   refuse(!options.configurations.empty(), "--configurations", "their host calls kernels as users do");
+  refuse(!options.outside.sources.empty(), "--source", "`attune try` has a kernel beside SDPA");
   refuse(!options.outside.callables.empty(), "--callable", "measure a function without --peers");
   return {options.peers,    problems_of(options), options.kernels,        options.outside.plugins,
           options.protocol, options.trials,       options.price_per_hour, options.json};

@@ -74,24 +74,13 @@ class CheckCommand {
       for (const Outcome& outcome : checker.check(planned.what, planned.kernels))
         note(outcome, planned, group, checker, progress);
       for (const Entrant& entrant : options_.outside)
-        note(judged_apart(entrant, backend.name, planned.what), planned, group, checker, progress);
+        note(judge_apart({backend.name, entrant, planned.what, options_.rows, -1}, options_.trials), planned, group,
+             checker, progress);
       group.seconds += seconds_since(begin);
       progress.step(planned.what.problem);
     }
     progress.clear();
     if (options_.all && !options_.json) print_groups(backend, order, groups);
-  }
-
-  Outcome judged_apart(const Entrant& entrant, const std::string& backend, const Case& what) const {
-    const TrialAnswer answer = run_trial(to_json(CheckJob{backend, entrant, what, options_.rows, -1}), options_.trials);
-    Outcome outcome{what, {}, {}, {}, {}};
-    if (answer.outcome) outcome = *answer.outcome;
-    outcome.of.option = entrant.option();
-    if (answer.outcome) return outcome;
-    outcome.of.kernel = entrant.name;
-    outcome.judgement.ok = false;
-    outcome.judgement.failure = answer.lost;
-    return outcome;
   }
 
   void note(const Outcome& outcome, const PlannedCheck& planned, GroupCount& group, Checker& checker,

@@ -75,6 +75,7 @@ void OutsideOptions::add_to(CLI::App& command, TrialOptions& trials) {
   list("--against", against, "another libattune.so");
   list("--plugin", plugins, "a shared library with attune_contender() (docs/your-kernel.md)");
   list("--callable", callables, "a function of Python as module:function or file.py:function");
+  list("--source", sources, "a .cu file with a kernel, on a GPU");
   command.add_option("--python", trials.python, "the Python that has torch (by default python3)");
   add_limit(command, trials);
 }
@@ -84,8 +85,9 @@ std::vector<Entrant> OutsideOptions::entrants() const {
   for (const std::string& path : against) all.push_back({.name = path, .library = path});
   for (const std::string& path : plugins) all.push_back({.plugin = path});  // it has a name of its own
   for (const std::string& callable : callables) all.push_back({.name = callable, .callable = callable});
+  for (const std::string& path : sources) all.push_back({.name = path, .source = path});
   for (const Entrant& entrant : all) {
-    for (const std::string* file : {&entrant.library, &entrant.plugin})
+    for (const std::string* file : {&entrant.library, &entrant.plugin, &entrant.source})
       if (!file->empty() && !std::filesystem::exists(*file))
         fail(ATTUNE_INVALID_ARGUMENT, "{}: there is no such file", entrant.option());
     if (!entrant.callable.empty() && entrant.callable.find(':') == std::string::npos)

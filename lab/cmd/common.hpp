@@ -42,11 +42,11 @@ void add_limit(CLI::App& command, TrialOptions& trials);
 
 // Code from outside, as given on the command line.
 struct OutsideOptions {
-  std::vector<std::string> against, plugins, callables;
+  std::vector<std::string> against, plugins, callables, sources;
 
   void add_to(CLI::App& command, TrialOptions& trials);
   std::vector<Entrant> entrants() const;
-  bool none() const { return against.empty() && plugins.empty() && callables.empty(); }
+  bool none() const { return against.empty() && plugins.empty() && callables.empty() && sources.empty(); }
 };
 
 // What the run cost: --price, and the line that says so.

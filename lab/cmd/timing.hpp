@@ -76,6 +76,7 @@ class Timekeeper {
   const Ceiling& gpu_matmul();                                      // measured once
   const CeilingFigures& cpu_ceilings() const { return ceilings_; }  // in the rounds of the problems timed so far
   bool on_gpu() const { return gpu_ != nullptr; }
+  int sm_count() const { return gpu_ ? gpu_->properties().sm_count : 0; }
   const std::string& mode() const { return protocol_.mode; }
   Facts environment() const;  // of the machine and its GPU
 

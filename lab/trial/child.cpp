@@ -186,4 +186,15 @@ TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, co
   return Conversation(job, options, progress).answer();
 }
 
+Outcome judge_apart(const CheckJob& job, const TrialOptions& options) {
+  TrialAnswer answer = run_trial(to_json(job), options);
+  Outcome outcome = answer.outcome ? std::move(*answer.outcome) : Outcome{job.what, {}, {}, {}, {}};
+  outcome.of.option = job.entrant.option();
+  if (answer.outcome) return outcome;
+  outcome.of.kernel = job.entrant.name;
+  outcome.judgement.ok = false;
+  outcome.judgement.failure = answer.lost;
+  return outcome;
+}
+
 }  // namespace attune::lab

@@ -27,4 +27,7 @@ struct TrialAnswer {
 using TrialProgress = std::function<void(const AtWork&)>;
 TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress = {});
 
+// An entrant judged. Whoever is lost has failed, with what happened as the failure.
+Outcome judge_apart(const CheckJob& job, const TrialOptions& options);
+
 }  // namespace attune::lab

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "lab/try/kernel_callee.hpp"
 
 namespace attune::lab {
 namespace {
@@ -47,6 +48,7 @@ std::unique_ptr<Callee> callee_of(const Entrant& entrant, const Problem& problem
       fail(ATTUNE_INVALID_ARGUMENT, "{}: this process has no Python to call it", entrant.callable);
     return contender_callee(*found->second, {{"callable", entrant.callable}}, desc, entrant.name);
   }
+  if (!entrant.source.empty()) return kernel_callee(entrant.source, problem, entrant.name);
   if (!entrant.config.empty()) return configured_callee(entrant.name, entrant.kernel, entrant.config, problem);
   const Library library = entrant.library.empty() ? Library::own() : Library::open(entrant.library);
   return library_callee(entrant.name, library, desc, entrant.kernel, entrant.threads);
