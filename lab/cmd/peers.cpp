@@ -103,7 +103,7 @@ int run_peers(const PeerRun& run) {
   pid_t child = 0;
   const int error = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) fail(ATTUNE_NO_DEVICE, "--peers cannot start '{}': {}", run.command[0], std::strerror(error));
+  if (error != 0) fail(ATTUNE_NO_DEVICE, "'{}' cannot be started: {}", run.command[0], std::strerror(error));
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) fail(ATTUNE_INTERNAL_ERROR, "waiting for '{}': {}", run.command[0], std::strerror(errno));

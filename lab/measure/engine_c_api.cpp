@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "lab/cmd/command_line.hpp"
 #include "lab/measure/cpu_contender.hpp"
 #include "lab/measure/cuda_gpu.hpp"
 #include "lab/measure/engine.hpp"
@@ -11,6 +12,7 @@
 #include "lab/measure/graph_contender.hpp"
 #include "lab/measure/result_json.hpp"
 #include "lab/trial/job.hpp"
+#include "lab/trial/places.hpp"
 
 struct attune_lab_session {
   attune::lab::Protocol protocol;
@@ -176,6 +178,11 @@ int32_t attune_lab_serve(const char* job_json, int32_t descriptor, const attune_
     }
     serve(parse(&required(job_json, "job_json"), "job_json"), descriptor);
   });
+}
+
+int32_t attune_lab_command(int32_t argc, char** argv, const char* const* self, int32_t self_count) {
+  set_own_command({self, self + self_count});
+  return run_command_line(argc, argv);
 }
 
 const char* attune_lab_last_error(void) { return last_error.c_str(); }

@@ -95,6 +95,10 @@ typedef struct attune_lab_callable {
 ATTUNE_LAB_API int32_t attune_lab_serve(const char* job_json, int32_t descriptor, const attune_lab_callable* callables,
                                         int32_t count);
 
+/* The attune command in this process: argv as main() has it, the result is the exit status. `self` is how another
+ * process of it is started, such as {"python3", "-m", "attune.command"}. */
+ATTUNE_LAB_API int32_t attune_lab_command(int32_t argc, char** argv, const char* const* self, int32_t self_count);
+
 ATTUNE_LAB_API const char* attune_lab_last_error(void);
 ATTUNE_LAB_API uint32_t attune_lab_engine_version(void);
 

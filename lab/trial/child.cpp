@@ -31,7 +31,11 @@ bool needs_python(const nlohmann::json& job) {
 }
 
 std::vector<std::string> command_for(const nlohmann::json& job, const TrialOptions& options) {
-  if (!needs_python(job)) return {"/proc/self/exe", "trial", std::to_string(answer_descriptor)};
+  if (!needs_python(job)) {
+    std::vector<std::string> command = own_command();
+    command.insert(command.end(), {"trial", std::to_string(answer_descriptor)});
+    return command;
+  }
   show_package_to_python(package_beside(own_folder()));
   const std::string engine = library_in(own_folder(), "libattune_lab_engine.so", "a function of Python");
   return {options.python, "-m", "attune.lab", "trial", "--engine", engine, std::to_string(answer_descriptor)};

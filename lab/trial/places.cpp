@@ -1,5 +1,6 @@
 #include "lab/trial/places.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -10,7 +11,24 @@ namespace attune::lab {
 
 namespace fs = std::filesystem;
 
-fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
+namespace {
+
+std::vector<std::string>& command() {
+  static std::vector<std::string> words{"/proc/self/exe"};
+  return words;
+}
+
+}  // namespace
+
+fs::path own_folder() {
+  Dl_info found{};
+  const bool in_library = dladdr(reinterpret_cast<const void*>(&own_folder), &found) != 0 &&
+                          std::string_view(found.dli_fname).ends_with(".so");
+  return (in_library ? fs::absolute(found.dli_fname) : fs::read_symlink("/proc/self/exe")).parent_path();
+}
+
+const std::vector<std::string>& own_command() { return command(); }
+void set_own_command(std::vector<std::string> words) { command() = std::move(words); }
 
 std::string library_in(const fs::path& folder, const std::string& name, const std::string& needs) {
   const char* given = std::getenv("ATTUNE_LAB_LIBRARY_DIR");
@@ -23,7 +41,7 @@ std::string library_in(const fs::path& folder, const std::string& name, const st
 }
 
 std::string package_beside(const fs::path& folder) {
-  for (const fs::path& place : {folder / "../python", folder / ".."})
+  for (const fs::path& place : {folder / "../python", folder / "../share/attune/python", folder / ".."})
     if (fs::exists(place / "attune/lab/__main__.py")) return fs::weakly_canonical(place).string();
   return "";
 }

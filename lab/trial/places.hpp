@@ -4,10 +4,16 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace attune::lab {
 
-std::filesystem::path own_folder();  // in which this program lies
+// In which this program lies, or the library that has the command in it.
+std::filesystem::path own_folder();
+
+// How another process of this command is started; {"/proc/self/exe"} until a host that is not `attune` says otherwise.
+const std::vector<std::string>& own_command();
+void set_own_command(std::vector<std::string> command);
 
 // The file of that name in the folder that ATTUNE_LAB_LIBRARY_DIR names, in `folder` or in ../lib of it. Throws
 // ATTUNE_NO_DEVICE, which says what `needs` it.

@@ -101,7 +101,7 @@ TEST_F(Peers, TheHostReadsTheProblemsAndItsStatusIsTheResult) {
 
 TEST_F(Peers, AHostThatIsAbsentOrDiesIsAnError) {
   EXPECT_THAT([] { run_peers({{"no-such-python"}, "", ""}); },
-              testing::ThrowsMessage<Error>(HasSubstr("--peers cannot start 'no-such-python'")));
+              testing::ThrowsMessage<Error>(HasSubstr("'no-such-python' cannot be started")));
   EXPECT_THAT([] { run_peers({{"sh", "-c", "kill -9 $$"}, "", ""}); },
               testing::ThrowsMessage<Error>(HasSubstr("was ended by signal 9")));
 }

@@ -36,8 +36,7 @@ TEST(CalleeExecutor, RunsOnAStreamAndThenAsAGraphOnOtherMemory) {
   SimulatedMachine machine(1);
   FakeGpu gpu(machine);
   std::vector<bool> at_work;
-  const auto executor =
-      make_callee_executor({.plugin = plugin}, &gpu, [&](bool works) { at_work.push_back(works); });
+  const auto executor = make_callee_executor({.plugin = plugin}, &gpu, [&](bool works) { at_work.push_back(works); });
   Tensors tensors = inputs("fwd b1 h2/2 q20 k30 d16 f32");
   EXPECT_EQ(executor->choose("", tensors.problem).kernel, "outsider");
   executor->Executor::forward("", tensors);

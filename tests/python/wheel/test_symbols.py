@@ -28,8 +28,8 @@ def test_the_tag_is_that_of_glibc_2_28():
     assert f"Tag: py3-none-manylinux_2_28_{platform.machine()}" in tags
 
 
-def test_the_library_is_there(binaries):
-    assert "libattune.so" in binaries
+def test_the_library_and_the_command_are_there(binaries):
+    assert {"libattune.so", "libattune_lab_engine.so"} <= binaries.keys()
 
 
 def test_no_symbol_is_newer_than_the_tag(binaries):
