@@ -74,8 +74,9 @@ class CheckCommand {
       for (const Outcome& outcome : checker.check(planned.what, planned.kernels))
         note(outcome, planned, group, checker, progress);
       for (const Entrant& entrant : options_.outside)
-        note(judge_apart({backend.name, entrant, planned.what, options_.rows, -1}, options_.trials), planned, group,
-             checker, progress);
+        for (const Outcome& outcome :
+             judge_apart({backend.name, entrant, {planned.what}, options_.rows, -1}, options_.trials))
+          note(outcome, planned, group, checker, progress);
       group.seconds += seconds_since(begin);
       progress.step(planned.what.problem);
     }

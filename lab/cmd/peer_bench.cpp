@@ -84,20 +84,20 @@ bool judge_plugins(const PeerBench& bench, PeerContenders& contenders) {
       Case what;
       what.problem = problem;
       const Entrant entrant{.plugin = path};
-      const TrialAnswer answer = run_trial(to_json(CheckJob{"cuda", entrant, what, 0, -1}), bench.trials);
+      const TrialAnswer answer = run_trial(to_json(CheckJob{"cuda", entrant, {what}, 0, -1}), bench.trials);
       if (answer.status == ATTUNE_NO_DEVICE) throw Error(*answer.status, answer.lost);
-      Outcome outcome = answer.outcome.value_or(Outcome{what, {}, {}, {}, {}});
+      Outcome outcome = answer.done ? answer.outcomes.front() : Outcome{what, {}, {}, {}, {}};
       outcome.of.option = entrant.option();
-      if (answer.outcome && outcome.unsupported.empty() && outcome.ok()) {
+      if (answer.done && outcome.unsupported.empty() && outcome.ok()) {
         passed_once = true;
         continue;
       }
       contenders.without[problem].push_back(path);
-      const auto kind = !answer.outcome                ? NotTimed::Kind::lost
+      const auto kind = !answer.done                   ? NotTimed::Kind::lost
                         : !outcome.unsupported.empty() ? NotTimed::Kind::refused
                                                        : NotTimed::Kind::wrong;
       all_passed &= kind == NotTimed::Kind::refused;
-      const std::string why = !answer.outcome ? answer.lost : outcome.unsupported;
+      const std::string why = !answer.done ? answer.lost : outcome.unsupported;
       remark("{}", text_of(problem, NotTimed{entrant, kind, why, outcome}));
     }
     if (passed_once) contenders.plugins.push_back(path);

@@ -127,15 +127,15 @@ std::vector<Timekeeper::Candidate> Timekeeper::judge(const std::string& problem,
       outcome = own[own_checked++];
       entrant.kernel = outcome.of.kernel;
     } else {
-      const CheckJob job{backend_.name, entrant, what, 0, check_all_rows_flops};
+      const CheckJob job{backend_.name, entrant, {what}, 0, check_all_rows_flops};
       const TrialAnswer answer = run_trial(to_json(job), trials_, [&](const AtWork&) {
         if (progress) progress({Progress::Phase::prepare, entrant.name});
       });
-      if (!answer.outcome) {
+      if (!answer.done) {
         not_timed.push_back({entrant, NotTimed::Kind::lost, answer.lost, Outcome{what, {}, {}, {}, {}}});
         continue;
       }
-      outcome = *answer.outcome;
+      outcome = answer.outcomes.front();
       if (entrant.name.empty() || entrant.name == entrant.plugin) entrant.name = outcome.of.kernel;
     }
     outcome.of.option = entrant.option();

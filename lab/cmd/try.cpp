@@ -188,32 +188,49 @@ class TryCommand {
     flush_output();
   }
 
-  // Every kind of input at the first problem that is taken, normal ones at the others.
+  // Normal inputs at every problem, then the hostile kinds at the first one that is taken.
   void check(Backend& backend) {
-    ProgressLine progress;
-    bool hostile_done = false;
-    for (const std::string& text : problems_or(problems_to_check())) {
-      for (const InputKind kind : all_input_kinds) {
-        if (kind != InputKind::normal && hostile_done) continue;
-        Case what;
-        what.problem = text;
-        what.input = kind;
-        progress.say(fmt::format("checking {}, {}", text, name_of(kind)));
-        const Outcome outcome = judge_apart({backend.name, entrant_, what, 0, 0x1p28}, options_.trials);
-        progress.clear();
-        if (!outcome.unsupported.empty()) {
-          refusal_ = outcome.unsupported;
-          break;
-        }
-        ++(outcome.ok() ? passed_ : failed_);
-        if (options_.json)
-          print_json(to_json(outcome));
-        else
-          fmt::print("{}", outcome.ok() ? line_of(outcome) + "\n" : failure_text(outcome, outcome.of));
-        flush_output();
-        if (kind == all_input_kinds.back()) hostile_done = true;
-      }
+    std::vector<Case> cases;
+    for (const std::string& text : problems_or(problems_to_check())) cases.emplace_back().problem = text;
+    const std::vector<Outcome> outcomes = judge(backend, std::move(cases));
+    const auto taken = std::ranges::find(outcomes, "", &Outcome::unsupported);
+    if (taken == outcomes.end() || failed_ > 0) return summarise();
+    std::vector<Case> hostile;
+    for (const InputKind kind : all_input_kinds) {
+      if (kind == InputKind::normal) continue;
+      Case& what = hostile.emplace_back();
+      what.problem = taken->of.problem;
+      what.input = kind;
     }
+    judge(backend, std::move(hostile));
+    summarise();
+  }
+
+  std::vector<Outcome> judge(Backend& backend, std::vector<Case> cases) {
+    ProgressLine progress;
+    progress.say(
+        fmt::format("checking {} at {}", options_.target, counted(static_cast<int64_t>(cases.size()), "case")));
+    const size_t asked = cases.size();
+    std::vector<Outcome> outcomes = judge_apart({backend.name, entrant_, std::move(cases), 0, 0x1p28}, options_.trials);
+    progress.clear();
+    for (const Outcome& outcome : outcomes) {
+      if (!outcome.unsupported.empty()) {
+        refusal_ = outcome.unsupported;
+        continue;
+      }
+      ++(outcome.ok() ? passed_ : failed_);
+      if (options_.json)
+        print_json(to_json(outcome));
+      else
+        fmt::print("{}", outcome.ok() ? line_of(outcome) + "\n" : failure_text(outcome, outcome.of));
+    }
+    if (outcomes.size() < asked)
+      say(fmt::format("{} not checked after that", counted(static_cast<int64_t>(asked - outcomes.size()), "case")));
+    flush_output();
+    return outcomes;
+  }
+
+  void summarise() const {
     if (passed_ + failed_ > 0) say(fmt::format("{} passed, {} failed", counted(passed_, "check"), failed_));
   }
 

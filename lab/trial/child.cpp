@@ -155,12 +155,14 @@ class Conversation {
   }
 
  private:
-  bool answered() const { return answer_.outcome || answer_.rounds || answer_.status; }
+  bool answered() const { return answer_.done || answer_.rounds || answer_.status; }
 
   void hear(const nlohmann::json& line) {
     heard_ = steady_clock().now();
     if (line.contains("outcome")) {
-      answer_.outcome = outcome_from_json(line.at("outcome"));
+      answer_.outcomes.push_back(outcome_from_json(line.at("outcome")));
+    } else if (line.contains("done")) {
+      answer_.done = true;
     } else if (line.contains("rounds")) {
       answer_.rounds = rounds_from_json(line.at("rounds"));
     } else if (line.contains("error")) {
@@ -190,15 +192,18 @@ TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, co
   return Conversation(job, options, progress).answer();
 }
 
-Outcome judge_apart(const CheckJob& job, const TrialOptions& options) {
+std::vector<Outcome> judge_apart(const CheckJob& job, const TrialOptions& options) {
   TrialAnswer answer = run_trial(to_json(job), options);
-  Outcome outcome = answer.outcome ? std::move(*answer.outcome) : Outcome{job.what, {}, {}, {}, {}};
-  outcome.of.option = job.entrant.option();
-  if (answer.outcome) return outcome;
-  outcome.of.kernel = job.entrant.name;
-  outcome.judgement.ok = false;
-  outcome.judgement.failure = answer.lost;
-  return outcome;
+  std::vector<Outcome> outcomes = std::move(answer.outcomes);
+  if (!answer.done && outcomes.size() < job.cases.size()) {
+    const Case& what = job.cases[outcomes.size()];
+    Outcome& lost = outcomes.emplace_back(Outcome{what, {}, {}, {}, {}});
+    lost.of.kernel = job.entrant.name;
+    lost.judgement.ok = false;
+    lost.judgement.failure = answer.lost;
+  }
+  for (Outcome& outcome : outcomes) outcome.of.option = job.entrant.option();
+  return outcomes;
 }
 
 }  // namespace attune::lab

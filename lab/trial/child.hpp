@@ -16,9 +16,10 @@ struct TrialOptions {
 };
 
 struct TrialAnswer {
-  std::optional<Outcome> outcome;  // of a check
-  std::optional<Rounds> rounds;    // of a measurement
-  // Otherwise:
+  std::vector<Outcome> outcomes;  // of a check, as far as it came
+  bool done = false;              // that was all of them
+  std::optional<Rounds> rounds;   // of a measurement
+  // Where neither came to its end:
   std::string lost;                     // what happened to the process, a sentence without a subject
   std::optional<attune_status> status;  // where it reported an error itself
   int at = -1;                          // the entrant that was at work; -1: none
@@ -27,7 +28,8 @@ struct TrialAnswer {
 using TrialProgress = std::function<void(const AtWork&)>;
 TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress = {});
 
-// An entrant judged. Whoever is lost has failed, with what happened as the failure.
-Outcome judge_apart(const CheckJob& job, const TrialOptions& options);
+// An entrant judged. Whoever is lost has failed the case that it was at, with what happened as the failure, and has no
+// outcome at the cases after it.
+std::vector<Outcome> judge_apart(const CheckJob& job, const TrialOptions& options);
 
 }  // namespace attune::lab

@@ -67,12 +67,16 @@ void serve_check(const nlohmann::json& job, Lines& lines) {
   if (const double flops = job.at("all_rows_flops"); flops >= 0 && !on_gpu)
     rows.all_rows_flops = std::min(rows.all_rows_flops, flops);
   if (const int64_t most = job.at("rows"); most > 0) rows = {0, most};
-  Case what;
-  what.problem = job.at("problem");
-  what.input = input_kind_from(job.at("input").get<std::string>());
-  what.seed = job.at("seed");
-  what.storage = storage_from(job.at("storage").get<std::string>());
-  lines.say({{"outcome", to_json(Checker(*executor, *backend.reference, threads, rows).check(what))}});
+  Checker checker(*executor, *backend.reference, threads, rows);
+  for (const nlohmann::json& each : job.at("cases")) {
+    Case what;
+    what.problem = each.at("problem");
+    what.input = input_kind_from(each.at("input").get<std::string>());
+    what.seed = each.at("seed");
+    what.storage = storage_from(each.at("storage").get<std::string>());
+    lines.say({{"outcome", to_json(checker.check(what))}});
+  }
+  lines.say({{"done", true}});
 }
 
 void serve_rounds(const nlohmann::json& job, Lines& lines) {
@@ -103,15 +107,14 @@ void serve_rounds(const nlohmann::json& job, Lines& lines) {
 }  // namespace
 
 nlohmann::json to_json(const CheckJob& job) {
-  return {{"task", "check"},
-          {"backend", job.backend},
-          {"entrant", to_json(job.entrant)},
-          {"problem", job.what.problem},
-          {"input", name_of(job.what.input)},
-          {"seed", job.what.seed},
-          {"storage", name_of(job.what.storage)},
-          {"rows", job.rows},
-          {"all_rows_flops", job.all_rows_flops}};
+  nlohmann::json cases = nlohmann::json::array();
+  for (const Case& what : job.cases)
+    cases.push_back({{"problem", what.problem},
+                     {"input", name_of(what.input)},
+                     {"seed", what.seed},
+                     {"storage", name_of(what.storage)}});
+  return {{"task", "check"}, {"backend", job.backend}, {"entrant", to_json(job.entrant)},
+          {"cases", cases},  {"rows", job.rows},       {"all_rows_flops", job.all_rows_flops}};
 }
 
 nlohmann::json to_json(const RoundsJob& job) {

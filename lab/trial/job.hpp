@@ -17,7 +17,7 @@ namespace attune::lab {
 struct CheckJob {
   std::string backend;  // cpu or cuda
   Entrant entrant;
-  Case what;
+  std::vector<Case> cases;
   int64_t rows = 0;            // to compare at most; 0: what the backend affords
   double all_rows_flops = -1;  // work up to which all rows are compared; below 0: what the backend affords
 };

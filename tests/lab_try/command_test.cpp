@@ -98,6 +98,24 @@ TEST_F(TryKernel, OnACardTheStartingFilePasses) {
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("0 failed"), HasSubstr("is the nearest bound"), HasSubstr("card time")));
 }
 
+TEST_F(TryKernel, OnACardEveryMistakeIsFound) {
+  ATTUNE_REQUIRE_GPU();
+  const std::string last = "seen > 0 ? out[i] / sum : 0.f", before = "  float largest = -INFINITY";
+  const struct {
+    std::string from, to;
+  } mistakes[] = {{last, "0.f"},
+                  {"if (causal == 2) seen = min(k, row + 1 + k - q);", ""},
+                  {last, "row == q - 1 ? __int_as_float(0x7fffffff) : out[i] / sum"},
+                  {before, "  if (row == 0) O[static_cast<long long>(gridDim.z) * q * h * D] = 1.f;\n" + before},
+                  {before, "  *reinterpret_cast<volatile int*>(16) = 1;\n" + before},
+                  {before, "  while (scale > 0.f) __nanosleep(1000);\n" + before}};
+  for (const auto& [from, to] : mistakes) {
+    const auto outcome = attune("try " + changed(from, to) + " --alone --limit 5");
+    EXPECT_EQ(outcome.status, 1) << to << "\n" << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr("not timed, because it is wrong")) << to;
+  }
+}
+
 TEST_F(TryKernel, WithoutACardItIsNotPassedOff) {
   attune("try --new mine.cu");
   const auto outcome = attune("try mine.cu --backend cpu");

@@ -22,7 +22,7 @@ from typing import Callable
 from attune import c_api
 from attune.lab.engine import Engine
 from attune.lab.errors import Absent, BadInput, LabError, NotHere, described
-from attune.lab.problem import Problem, parse
+from attune.lab.problem import Problem
 from attune.lab.structs import CONTENDER_VERSION, SERVE, ContenderApi, LabCallable
 
 _DTYPES = {c_api.F16: "float16", c_api.BF16: "bfloat16", c_api.F32: "float32"}
@@ -62,6 +62,21 @@ def function_named(callable_name: str) -> Callable:
     if not callable(function):
         raise BadInput(f"{callable_name}: {place} has no function {name}")
     return function
+
+
+def problem_of(desc: c_api.ForwardDesc) -> Problem:
+    """What a function is told. Raises Absent for features that torch's attentions do not have."""
+    known = c_api.FEATURE_SCALE | c_api.FEATURE_LSE
+    if desc.features & ~known:
+        raise Absent("functions of Python are given problems with causal masks, a scale and lse, and no other features")
+    return Problem(
+        text="",
+        **{name: getattr(desc, name) for name in ["batch", "heads_q", "heads_kv", "seq_q", "seq_k", "dim_qk", "dim_v"]},
+        dtype={c_api.F16: "f16", c_api.BF16: "bf16", c_api.F32: "f32"}[desc.dtype],
+        causal={c_api.CAUSAL_NONE: "", c_api.CAUSAL_TOP_LEFT: "causal-tl"}.get(desc.causal, "causal-br"),
+        scale=desc.scale if desc.features & c_api.FEATURE_SCALE else None,
+        lse=bool(desc.features & c_api.FEATURE_LSE),
+    )
 
 
 class _DeviceMemory:
@@ -130,10 +145,9 @@ class Callee:
     """The functions of attune_contender.h around one function of Python. `keep`: results are compared; in the rounds
     they are thrown away."""
 
-    def __init__(self, torch, name: str, function: Callable, text: str, keep: bool):
+    def __init__(self, torch, name: str, function: Callable, keep: bool):
         self._torch = torch
         self._function = function
-        self._text = text
         self._keep = keep
         self._complaint = b""
         self._descs: dict[int, c_api.ForwardDesc] = {}  # by instance
@@ -153,7 +167,7 @@ class Callee:
         number = 1 + max(self._descs, default=0)
         self._descs[number] = c_api.ForwardDesc.from_buffer_copy(desc.contents)
         instance[0] = number
-        return self._status(parse, self._text)  # refuses what torch's attentions do not have
+        return self._status(problem_of, desc.contents)
 
     def _destroy(self, instance: int) -> None:
         del self._descs[instance]
@@ -163,7 +177,7 @@ class Callee:
         torch, desc, args = self._torch, self._descs[instance], args.contents
         key = (instance, args.q, args.k, args.v, args.o, args.lse)
         if key not in self._bound:
-            self._bound[key] = Bound(torch, self._function, parse(self._text), desc, args)
+            self._bound[key] = Bound(torch, self._function, problem_of(desc), desc, args)
         on_gpu = desc.device_kind == c_api.CUDA
         stream = torch.cuda.ExternalStream(stream, device=desc.device_index) if on_gpu else None
         with torch.no_grad(), torch.cuda.stream(stream):
@@ -201,7 +215,7 @@ def callees_of(job: dict, answer: Answer) -> dict[str, Callee]:
     for number, entrant in enumerate(entrants):
         if name := entrant["callable"]:
             answer.at(number)
-            callees[name] = Callee(torch, name, function_named(name), job["problem"], job["task"] == "check")
+            callees[name] = Callee(torch, name, function_named(name), job["task"] == "check")
     answer.at(-1)
     return callees
 
