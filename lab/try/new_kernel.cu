@@ -1,5 +1,5 @@
-// A forward attention kernel to start from: right, and slow. A warp computes one row of the output, a key at a time, with
-// the online softmax: the running maximum, the running sum, and the output so far scaled to that maximum.
+// A forward attention kernel to start from: right, and slow. A warp computes one row of the output, a key at a time,
+// with the online softmax: the running maximum, the running sum, and the output so far scaled to that maximum.
 //
 // attune kernel
 // entry: attention
@@ -9,11 +9,10 @@
 // defines: D = d
 // supports: f16, bf16, f32, causal, groups, d % 32 == 0, d <= 256, d == dv
 
-// Q, K, V and O are dense (batch, row, head, dim), LSE is (batch, head, row). ELEMENT is __half, __nv_bfloat16 or float.
-// causal is 0, 1 (aligned at the top left) or 2 (at the bottom right).
-__global__ void __launch_bounds__(32)
-    attention(const ELEMENT* Q, const ELEMENT* K, const ELEMENT* V, ELEMENT* O, float* LSE, int h, int hkv, int q, int k,
-              float scale, int causal) {
+// Q, K, V and O are dense (batch, row, head, dim), LSE is (batch, head, row). ELEMENT is __half, __nv_bfloat16 or
+// float. causal is 0, 1 (aligned at the top left) or 2 (at the bottom right).
+__global__ void __launch_bounds__(32) attention(const ELEMENT* Q, const ELEMENT* K, const ELEMENT* V, ELEMENT* O,
+                                                float* LSE, int h, int hkv, int q, int k, float scale, int causal) {
   constexpr int per_lane = D / 32;  // lane i has the elements i, i + 32, i + 64 and so on
   const int row = blockIdx.x, head = blockIdx.y, batch = blockIdx.z, lane = threadIdx.x;
   const int kv_head = head / (h / hkv);
@@ -39,13 +38,10 @@ __global__ void __launch_bounds__(32)
     largest = fmaxf(largest, score);
     const float shrink = expf(before - largest), weight = expf(score - largest);
     sum = sum * shrink + weight;
-    for (int i = 0; i < per_lane; ++i)
-      out[i] = out[i] * shrink + weight * static_cast<float>(V[kv_at + lane + 32 * i]);
+    for (int i = 0; i < per_lane; ++i) out[i] = out[i] * shrink + weight * static_cast<float>(V[kv_at + lane + 32 * i]);
   }
 
   // A row that sees nothing is 0, and its log-sum-exp is minus infinity.
-  for (int i = 0; i < per_lane; ++i)
-    O[q_at + lane + 32 * i] = static_cast<ELEMENT>(seen > 0 ? out[i] / sum : 0.f);
-  if (lane == 0)
-    LSE[(static_cast<long long>(batch) * h + head) * q + row] = seen > 0 ? largest + logf(sum) : -INFINITY;
+  for (int i = 0; i < per_lane; ++i) O[q_at + lane + 32 * i] = static_cast<ELEMENT>(seen > 0 ? out[i] / sum : 0.f);
+  if (lane == 0) LSE[(static_cast<long long>(batch) * h + head) * q + row] = seen > 0 ? largest + logf(sum) : -INFINITY;
 }

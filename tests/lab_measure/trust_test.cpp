@@ -63,7 +63,8 @@ TEST(Alarm, CeilingsThatBoundNothingHereRaiseNone) {
   share.value = 100;
   share.estimate = 3;
   share.ceiling = "read";
-  EXPECT_EQ(ceiling_alarm(share, parse_problem("fwd b1 h8/8 q1 k1024 d128 bf16"), "cpu/avx512", {}), "") << "in a cache";
+  EXPECT_EQ(ceiling_alarm(share, parse_problem("fwd b1 h8/8 q1 k1024 d128 bf16"), "cpu/avx512", {}), "")
+      << "in a cache";
   EXPECT_NE(ceiling_alarm(share, parse_problem("fwd b64 h32/32 q1 k4096 d128 bf16"), "cpu/avx512", {}), "");
   share.ceiling = "fma";
   const Problem f32 = parse_problem("fwd b1 h8/8 q1024 k1024 d128 f32");

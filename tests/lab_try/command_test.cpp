@@ -157,7 +157,7 @@ TEST_F(TryKernel, ErrorsOfTheCompilerHaveTheLinesOfTheFile) {
   const std::string file = changed("float score = 0.f;", "float score = nothing;");
   const auto outcome = attune("try " + file);
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.output, HasSubstr("changed.cu(34): error: identifier \"nothing\" is undefined"));
+  EXPECT_THAT(outcome.output, HasSubstr("changed.cu(33): error: identifier \"nothing\" is undefined"));
 }
 
 TEST_F(TryKernel, ACommentThatContradictsTheKernelIsAnError) {

@@ -16,7 +16,8 @@ NEWEST = {"GLIBC": wheel.GLIBC, "GCC": (8,)}
 @pytest.fixture(scope="module")
 def binaries():
     """Every binary of the wheel by name."""
-    paths = [file.locate() for file in importlib.metadata.files("attune")]
+    # Scripts lie elsewhere than where the wheel was unpacked to.
+    paths = [file.locate() for file in importlib.metadata.files("attune") if ".." not in file.parts]
     open_files = {path.name: path.open("rb") for path in paths if path.read_bytes().startswith(b"\x7fELF")}
     yield {name: ELFFile(file) for name, file in open_files.items()}
     for file in open_files.values():
