@@ -91,7 +91,7 @@ std::vector<std::string> problems_of(const BenchOptions& options) {
 }
 
 PeerBench peer_bench_of(const BenchOptions& options) {
-  const std::vector<Entrant> outside = options.outside.entrants();  // says what is wrong with them
+  options.outside.entrants();  // says what is wrong with them
   const auto refuse = [](bool given, const char* option, const char* why) {
     if (given) fail(ATTUNE_INVALID_ARGUMENT, "{} does not go with --peers: {}", option, why);
   };
