@@ -2,8 +2,8 @@
 
     build/venv/bin/python tools/wheel.py FOLDER [PACKS]
 
-One wheel for every Python and every torch: it holds Python, the library with its C++ runtime inside, linked for an old
-glibc (cmake/old_glibc.cmake), and the packs of the folder PACKS.
+One wheel for every Python and every torch: it holds Python, the library and the command with their C++ runtime inside,
+linked for an old glibc (cmake/old_glibc.cmake), and the packs of the folder PACKS.
 
 What it takes, zig among it, comes from PyPI into the Python that runs this: tools/wheel-requirements.txt.
 """
@@ -40,8 +40,10 @@ def build(folder: Path, packs: Path | None) -> Path:
         "ATTUNE_GLIBC": ".".join(map(str, GLIBC)),
         "ATTUNE_ZIG": Path(sysconfig.get_path("purelib")) / "ziglang/zig",
         "ATTUNE_PACK_DIR": packs.resolve() if packs else "",
+        "ATTUNE_LAB": "ON",
     }
     settings = [f"--config-settings=cmake.define.{name}={value}" for name, value in define.items()]
+    settings.append("--config-settings=build.targets=libattune.so;libattune_lab_engine.so")
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, *settings, REPO)
     return next(folder.glob("*.whl"))
 

@@ -34,7 +34,10 @@ Judgement thrown(const std::exception& error) {
 
 std::string reproducer(const Case& c) {
   std::string command = fmt::format("attune check '{}'", c.problem);
-  if (!c.kernel.empty()) command += fmt::format(" --kernel {}", c.kernel);
+  if (!c.option.empty())
+    command += " " + c.option;
+  else if (!c.kernel.empty())
+    command += fmt::format(" --kernel {}", c.kernel);
   if (c.oracle)
     command += fmt::format(" --oracle {}", name_of(*c.oracle));
   else

@@ -20,6 +20,7 @@ struct Case {
   uint64_t seed = 1;
   Storage storage = Storage::dense;
   std::optional<Oracle> oracle;  // instead of the gate
+  std::string option{};          // that brings code from outside, "--plugin ./mine.so"; "": a kernel of this library
 };
 
 // The command that repeats the case.

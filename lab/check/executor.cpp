@@ -22,12 +22,7 @@ class CpuExecutor final : public Executor {
 
   void run(std::string_view kernel, Tensors& tensors, std::string_view setting) override {
     Context& with = context(kernel, setting);
-    Problem problem = tensors.problem;
-    // Rows that belong to no sequence, which a GPU passes over, are not in the tensors of a call on the CPU.
-    if (problem.packed()) {
-      problem.total_q = tensors[Operand::cu_seqlens_q].as<int32_t>()[problem.batch];
-      problem.total_k = tensors[Operand::cu_seqlens_k].as<int32_t>()[problem.batch];
-    }
+    const Problem problem = without_spare_rows(tensors);
     // Poisoned like everything else: a workspace holds nothing a kernel may rely on.
     const uint64_t bytes = with.plan_for(problem)->workspace_bytes();
     std::vector<std::byte, AlignedAllocator<std::byte>> workspace(bytes + workspace_alignment, std::byte{0xff});

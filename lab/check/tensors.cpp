@@ -203,6 +203,15 @@ Sequence Tensors::sequence(int64_t batch) const {
   return sequence_of(problem, lengths, batch);
 }
 
+Problem without_spare_rows(const Tensors& tensors) {
+  Problem problem = tensors.problem;
+  if (problem.packed()) {
+    problem.total_q = tensors[Operand::cu_seqlens_q].as<int32_t>()[problem.batch];
+    problem.total_k = tensors[Operand::cu_seqlens_k].as<int32_t>()[problem.batch];
+  }
+  return problem;
+}
+
 int64_t row_offset(const Problem& problem, const attune_strides& strides, int64_t batch, int64_t first_row, int64_t row,
                    int64_t head) {
   return (problem.packed() ? 0 : batch * strides.batch) + (first_row + row) * strides.row + head * strides.head;

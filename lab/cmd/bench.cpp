@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/error.hpp"
 #include "dispatch/context.hpp"
@@ -31,13 +32,16 @@ constexpr double cpu_budget_seconds = 10;
 
 struct BenchOptions {
   ProblemArguments problems;
-  std::vector<std::string> kernels, configurations, against, plugins;
+  std::vector<std::string> kernels, configurations;
+  OutsideOptions outside;
   PeerOptions peers;
   std::string backend;
   std::vector<int> threads;  // empty: what the library takes by itself
   bool any_cpu = false;
   Protocol protocol;
   bool budget_given = false, samples_given = false, mode_given = false;
+  TrialOptions trials;
+  std::optional<double> price_per_hour;
   uint64_t seed = 1;
   bool json = false;
 };
@@ -48,23 +52,22 @@ std::vector<Entrant> in_every_configuration(const std::string& name, const std::
   Problem problem = parse_problem(text);
   problem.device_kind = device_kind;
   const Selection selection = select(problem, context, name);
-  if (selection.chosen == nullptr) fail(ATTUNE_UNSUPPORTED, "{}: {}", text, selection.why);
   std::vector<Entrant> entrants;
+  if (selection.chosen == nullptr) return {{.name = name, .kernel = name}};  // the check says what it lacks
   for (const Configuration& c : selection.chosen->configurations(problem, context))
-    entrants.push_back({fmt::format("{} {}", name, c.text), name, "", "", c.text});
-  if (entrants.empty()) entrants.push_back({name, name, "", "", ""});
+    entrants.push_back({.name = fmt::format("{} {}", name, c.text), .kernel = name, .config = c.text});
+  if (entrants.empty()) entrants.push_back({.name = name, .kernel = name});
   return entrants;
 }
 
 std::vector<Entrant> entrants_of(const BenchOptions& options, const std::string& problem, DeviceKind device_kind) {
   std::vector<Entrant> entrants;
-  for (const std::string& kernel : options.kernels) entrants.push_back({kernel, kernel, "", "", ""});
+  for (const std::string& kernel : options.kernels) entrants.push_back({.name = kernel, .kernel = kernel});
   for (const std::string& kernel : options.configurations)
     for (Entrant& entrant : in_every_configuration(kernel, problem, device_kind))
       entrants.push_back(std::move(entrant));
-  if (entrants.empty()) entrants.push_back({"attune", "", "", "", ""});
-  for (const std::string& path : options.against) entrants.push_back({path, "", path, "", ""});
-  for (const std::string& path : options.plugins) entrants.push_back({path, "", "", path, ""});
+  if (entrants.empty()) entrants.push_back({.name = "attune"});
+  for (Entrant& entrant : options.outside.entrants()) entrants.push_back(std::move(entrant));
   return entrants;
 }
 
@@ -88,16 +91,20 @@ std::vector<std::string> problems_of(const BenchOptions& options) {
 }
 
 PeerBench peer_bench_of(const BenchOptions& options) {
+  options.outside.entrants();  // says what is wrong with them
   const auto refuse = [](bool given, const char* option, const char* why) {
     if (given) fail(ATTUNE_INVALID_ARGUMENT, "{} does not go with --peers: {}", option, why);
   };
-  refuse(!options.against.empty(), "--against", "their host loads one libattune.so; compare two without --peers");
-  refuse(!options.plugins.empty(), "--plugin", "their host is Python; measure a plug-in without --peers");
+  refuse(!options.outside.against.empty(), "--against",
+         "their host loads one libattune.so; compare two without --peers");
   refuse(options.backend == "cpu", "--backend cpu", "they run on a GPU");
   refuse(!options.threads.empty(), "--threads", "they run on a GPU");
   refuse(options.any_cpu, "--any-cpu", "they run on a GPU");
   refuse(!options.configurations.empty(), "--configurations", "their host calls kernels as users do");
-  return {options.peers, problems_of(options), options.kernels, options.protocol, options.json};
+  refuse(!options.outside.sources.empty(), "--source", "`attune try` has a kernel beside SDPA");
+  refuse(!options.outside.callables.empty(), "--callable", "measure a function without --peers");
+  return {options.peers,    problems_of(options), options.kernels,        options.outside.plugins,
+          options.protocol, options.trials,       options.price_per_hour, options.json};
 }
 
 void refuse_peer_options(const PeerOptions& peers) {
@@ -111,8 +118,10 @@ void check_threads(const BenchOptions& options, bool on_gpu) {
     fail(ATTUNE_INVALID_ARGUMENT, "--any-cpu needs --threads: without, there is a thread for every CPU");
   if (options.threads.empty()) return;
   if (on_gpu) fail(ATTUNE_INVALID_ARGUMENT, "--threads is for CPUs; add --backend cpu");
-  if (!options.plugins.empty())
+  if (!options.outside.plugins.empty())
     fail(ATTUNE_INVALID_ARGUMENT, "--threads does not go with --plugin: a plug-in has threads of its own");
+  if (!options.outside.callables.empty())
+    fail(ATTUNE_INVALID_ARGUMENT, "--threads does not go with --callable: Python has threads of its own");
 }
 
 // What a run without peers cannot be asked for.
@@ -122,13 +131,14 @@ void check_options(const BenchOptions& options, const std::vector<std::string>& 
     for (const std::string& name : *names)
       if (find_kernel(name) == nullptr)
         fail(ATTUNE_INVALID_ARGUMENT, "there is no kernel '{}'; `attune info` lists them", name);
-  const bool one = options.kernels.size() <= 1 && options.configurations.empty() && options.against.empty() &&
-                   options.plugins.empty();
+  const bool one = options.kernels.size() <= 1 && options.configurations.empty() && options.outside.none();
   if (!options.peers.evidence.empty()) {
     if (!(one && on_gpu))
       fail(ATTUNE_INVALID_ARGUMENT, "--evidence needs --peers, or one kernel of this library alone on a GPU");
     try_folder("--evidence", options.peers.evidence);
   }
+  if (!on_gpu && options.price_per_hour)
+    fail(ATTUNE_INVALID_ARGUMENT, "--price is {:g} for an hour of a GPU; this run uses none", *options.price_per_hour);
   if (!on_gpu && options.protocol.mode != Protocol{}.mode)
     fail(ATTUNE_INVALID_ARGUMENT, "--mode is '{}', which needs a GPU; on a CPU cpu is allowed", options.protocol.mode);
   if (on_gpu && options.mode_given && options.protocol.mode == Protocol{}.mode)
@@ -146,7 +156,7 @@ class BenchCommand {
       : options_(options),
         threads_(lab_thread_options()),
         backends_(backends_named(options.backend, threads_)),
-        timekeeper_(backends_.front(), threads_, protocol_for(backends_.front()), options.seed, true),
+        timekeeper_(backends_.front(), threads_, protocol_for(backends_.front()), options.seed, true, options.trials),
         table_(columns()) {}
 
   int run() {
@@ -164,9 +174,9 @@ class BenchCommand {
             fmt::format("{}, {}, round {} of {}", problem, p.contender, p.round + 1, options_.protocol.rounds));
       });
       progress.clear();
-      if (timed.failed) refuse(*timed.failed);
+      for (const NotTimed& absent : timed.not_timed) note(timed.problem, absent);
       note(timed, fmt::format("{}/{}", ++timed_, problems.size()));
-      if (!timed.failed) {
+      if (!timed.entrants.empty()) {
         SpeedResult& result = results.emplace_back(SpeedResult{.problem = problem, .result = timed.result});
         result.flops = timed.flops;
         for (const TimedEntrant& entrant : timed.entrants)
@@ -179,7 +189,10 @@ class BenchCommand {
     else
       print_table(bars);
     if (!options_.peers.evidence.empty()) save(std::move(results));
-    return failed_ ? exit_failed_check : exit_ok;
+    if (timekeeper_.on_gpu()) print_card_time(steady_clock().now() - begin_, options_.price_per_hour, options_.json);
+    if (failed_) return exit_failed_check;
+    if (refused_) return exit_unsupported;
+    return unclear_ ? exit_unclear : exit_ok;
   }
 
  private:
@@ -201,19 +214,21 @@ class BenchCommand {
     using Align = Table::Align;
     std::vector<Table::Column> columns{{"problem"}, {"contender"}};
     if (shows_threads()) columns.push_back({"threads", Align::right});
-    columns.insert(columns.end(), {{"median", Align::right}, {"GFLOP/s", Align::right}, {"of peak", Align::right}});
+    columns.insert(
+        columns.end(),
+        {{"median", Align::right}, {"GFLOP/s", Align::right}, {"of peak", Align::right}, {"std", Align::right}});
     if (compares_threads())
       columns.push_back({fmt::format("speed over {}", counted(options_.threads.front(), "thread")), Align::right});
     columns.insert(columns.end(), {{"time over the first", Align::right}, {"verdict"}});
     return columns;
   }
 
-  void refuse(const Outcome& failed) {
-    failed_ = true;
+  void note(const std::string& problem, const NotTimed& absent) {
+    (absent.kind == NotTimed::Kind::refused ? refused_ : failed_) = true;
     if (options_.json)
-      print_json(lab::to_json(failed));
+      print_json(to_json(problem, absent));
     else
-      fmt::print("not timed, because it is wrong:\n{}", failure_text(failed, failed.of));
+      fmt::print("{}", text_of(problem, absent));
   }
 
   void note(const TimedProblem& timed, const std::string& number) {
@@ -222,13 +237,22 @@ class BenchCommand {
         print_json(to_json(timed, entrant));
       else
         add_row(timed, entrant, number);
+      if (!entrant.alarm.empty()) complain(timed.problem, fmt::format("alarm: {}: {}", entrant.name, entrant.alarm));
+      // What no number of rounds would tell apart here; a verdict that is unclear by itself is a result.
+      if (entrant.drowned)
+        complain(timed.problem, fmt::format("unclear: {}: {}", entrant.name, entrant.against_first->verdict.reason));
+      unclear_ |= entrant.drowned || !entrant.alarm.empty();
     }
     chose_cpus_ |= !timed.result.measurement.cpus.empty();
     if (timed.noise_floor && !timed.noise_floor->fit)
-      complaints_.push_back(fmt::format("{}: {}", timed.problem, timed.noise_floor->reason));
+      complain(timed.problem, fmt::format("unfit to measure: {}", timed.noise_floor->reason));
     if (!timekeeper_.on_gpu())
       for (CpuRow& row : cpu_rows_of(timed, std::max<size_t>(options_.threads.size(), 1)))
         cpu_rows_.push_back(std::move(row));
+  }
+
+  void complain(const std::string& problem, const std::string& what) {
+    complaints_.push_back(fmt::format("{}: {}", problem, what));
   }
 
   void add_row(const TimedProblem& timed, const TimedEntrant& entrant, const std::string& number) {
@@ -240,9 +264,12 @@ class BenchCommand {
         duration_text(entrant.summary.seconds, entrant.summary.interval.lower, entrant.summary.interval.upper));
     cells.push_back(fmt::format("{:.0f}", flops_per_second / 1e9));
     cells.push_back(share_text(entrant.share()));
+    const std::string share = cells.back();
+    cells.push_back(fmt::format("{:.1f} %{}", 100 * entrant.summary.relative_std, entrant.summary.noisy ? " !" : ""));
+    noisy_ |= entrant.summary.noisy;
     // The columns of the table are known when all rows are; whoever waits, or ends the run, sees each row as it comes.
     remark("{:6.1f} s  {}  {}, {}: {}, {} GFLOP/s, {}\n", steady_clock().now() - begin_, number, timed.problem,
-           shows_threads() ? entrant.name : cells[1], cells[cells.size() - 3], cells[cells.size() - 2], cells.back());
+           shows_threads() ? entrant.name : cells[1], cells[cells.size() - 4], cells[cells.size() - 3], share);
     if (compares_threads()) {
       const auto& over = entrant.over_first_count;
       cells.push_back(!over ? ""
@@ -272,7 +299,8 @@ class BenchCommand {
                  most_threads_asked() > 1 ? fmt::format("{} quickest", most_threads_asked()) : "quickest",
                  usable_cpu_count());
     if (!bars.empty()) fmt::print("\n{}", cpu_bars_table(bars).text());
-    for (const std::string& complaint : complaints_) fmt::print("unfit to measure: {}\n", complaint);
+    if (noisy_) fmt::print("!: samples vary by more than 2 %\n");
+    for (const std::string& complaint : complaints_) fmt::print("{}\n", complaint);
   }
 
   const BenchOptions& options_;
@@ -285,7 +313,7 @@ class BenchCommand {
   std::vector<CpuRow> cpu_rows_;
   std::vector<std::string> complaints_;
   bool chose_cpus_ = false;
-  bool failed_ = false;
+  bool failed_ = false, refused_ = false, unclear_ = false, noisy_ = false;
 };
 
 }  // namespace
@@ -300,8 +328,7 @@ void add_bench(CLI::App& app, int& status) {
   add_backend_option(*command, options->backend);
   list("--kernel", options->kernels, "a kernel by name; the first one is what others are compared with");
   list("--configurations", options->configurations, "a kernel by name, in every configuration it has for the problem");
-  list("--against", options->against, "another libattune.so, in the same rounds");
-  list("--plugin", options->plugins, "a shared library with attune_contender(), in the same rounds");
+  options->outside.add_to(*command, options->trials);
   options->peers.add_to(*command);
   add_whole_numbers(*command, "--threads", options->threads, 1, most_threads,
                     "on a CPU: numbers of threads, such as 1,2, in the same rounds");
@@ -316,11 +343,15 @@ void add_bench(CLI::App& app, int& status) {
   command->add_option("--mode", options->protocol.mode, "on a GPU: steady, cold, pdl or host (docs/measuring.md)")
       ->check(CLI::IsMember({"cpu", "steady", "cold", "pdl", "host"}));
   add_seed(*command, options->seed, "of the inputs of the check");
+  add_price(*command, options->price_per_hour);
   command->add_flag("--json", options->json, "one object per contender and line, with every sample");
   command->footer(
-      "A kernel is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is "
-      "timed.\n"
-      "Without a problem or set: --set mission.\n\n"
+      "Everything is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is "
+      "timed,\n"
+      "docs/your-kernel.md how to bring code of your own. Without a problem or set: --set mission.\n\n"
+      "exit status: 0 all timed, 1 something was wrong, crashed or hung, 3 a problem was refused, 4 the machine is "
+      "too\n"
+      "noisy for a verdict, or a ceiling was exceeded\n\n"
       "examples:\n"
       "  attune bench --kernel cpu/avx512 --kernel cpu/unfused 'fwd b1 h8/8 q512 k512 d64 f16'\n"
       "  attune bench --set small --budget 3 --json\n"
@@ -334,6 +365,7 @@ void add_bench(CLI::App& app, int& status) {
     options->budget_given = command->count("--budget") > 0;
     options->samples_given = command->count("--samples") > 0;
     options->mode_given = command->count("--mode") > 0;
+    options->peers.python = options->trials.python;
     if (options->peers.asked()) {
       status = bench_with_peers(peer_bench_of(*options));
     } else {

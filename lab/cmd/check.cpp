@@ -23,6 +23,8 @@ namespace {
 struct CheckOptions {
   ProblemArguments problems;
   std::vector<std::string> kernels, inputs, oracles;
+  std::vector<Entrant> outside;  // code from outside, each judged in a process of its own
+  TrialOptions trials;
   std::string storage = "dense", backend;
   uint64_t seed = 1;
   int64_t random = 0;
@@ -69,9 +71,12 @@ class CheckCommand {
       if (!planned.reduced_from.empty()) ++group.reduced;
       const auto begin = std::chrono::steady_clock::now();
       Checker checker(*backend.executor, *backend.reference, threads_, planned.rows);
-      for (const Outcome& outcome : checker.check(planned.what, planned.kernels)) {
+      for (const Outcome& outcome : checker.check(planned.what, planned.kernels))
         note(outcome, planned, group, checker, progress);
-      }
+      for (const Entrant& entrant : options_.outside)
+        for (const Outcome& outcome :
+             judge_apart({backend.name, entrant, {planned.what}, options_.rows, -1}, options_.trials))
+          note(outcome, planned, group, checker, progress);
       group.seconds += seconds_since(begin);
       progress.step(planned.what.problem);
     }
@@ -99,20 +104,25 @@ class CheckCommand {
       nlohmann::json json = to_json(outcome);
       json["group"] = planned.group;
       if (!planned.reduced_from.empty()) json["reduced_from"] = planned.reduced_from;
-      if (failure) json["reproduce"] = reproducer(smallest_failure(checker, outcome));
+      if (failure) json["reproduce"] = reproducer(smallest(checker, outcome));
       print_json(json);
       return;
     }
     progress.clear();
     if (failure)
-      fmt::print("{}", failure_text(outcome, smallest_failure(checker, outcome)));
+      fmt::print("{}", failure_text(outcome, smallest(checker, outcome)));
     else if (!options_.all && options_.random == 0)
       fmt::print("{}\n", line_of(outcome));
   }
 
+  // Code from outside is shown as it failed: each step of shrinking would be a process.
+  static Case smallest(Checker& checker, const Outcome& failed) {
+    return failed.of.option.empty() ? smallest_failure(checker, failed) : failed.of;
+  }
+
   std::vector<PlannedCheck> asked_for(const Backend& backend) const {
     std::vector<std::string> kernels = options_.kernels;
-    if (kernels.empty()) kernels = {""};
+    if (kernels.empty() && options_.outside.empty()) kernels = {""};
     const bool all = kernels == std::vector<std::string>{"all"};
     if (all) kernels.clear();
     for (const std::string& kernel : kernels)
@@ -228,6 +238,8 @@ void add_check(CLI::App& app, int& status) {
   list("--kernel", options->kernels, "a kernel by name, or all; without it, the one the library chooses");
   list("--input", options->inputs, "a kind of input, or all; without it, normal");
   list("--oracle", options->oracles, "an oracle, or all, instead of the comparison with float64");
+  const auto outside = std::make_shared<OutsideOptions>();
+  outside->add_to(*command, options->trials);
   add_backend_option(*command, options->backend);
   command->add_option("--storage", options->storage, "dense, padded, odd or reversed strides");
   add_seed(*command, options->seed, "of the inputs");
@@ -242,11 +254,20 @@ void add_check(CLI::App& app, int& status) {
       "  attune check --all\n"
       "  attune check 'fwd b1 h8/8 q512 k512 d64 f16' --kernel all --input all\n"
       "  attune check --set edges --oracle all\n"
-      "  attune check --random 1000 --seed 7 --kernel all --json");
-  command->callback([options, command, &status] {
+      "  attune check --random 1000 --seed 7 --kernel all --json\n"
+      "  attune check --plugin ./libmine.so 'fwd b1 h2/2 q100 k77 d64 f16' --input all");
+  command->callback([options, outside, command, &status] {
     for (const char* option : {"problem", "--set", "--kernel", "--input", "--oracle", "--storage", "--random"})
       if (options->all && command->count(option) > 0)
         fail(ATTUNE_INVALID_ARGUMENT, "{} does not go with --all, which has all of them", option);
+    options->outside = outside->entrants();
+    for (const Entrant& entrant : options->outside) {
+      if (options->all)
+        fail(ATTUNE_INVALID_ARGUMENT, "{} does not go with --all, which is for this library", entrant.option());
+      if (!options->oracles.empty())
+        fail(ATTUNE_INVALID_ARGUMENT, "{} does not go with --oracle, which asks a kernel by its name",
+             entrant.option());
+    }
     status = options->calibrate ? print_calibration(options->seed) : CheckCommand(*options).run();
   });
 }

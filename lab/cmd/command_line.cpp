@@ -27,6 +27,7 @@ int run_commands(int argc, char** argv) {
       "  attune run                                        check, then time, what the machine can do\n"
       "  attune check --all                                every set, hostile input and oracle\n"
       "  attune check 'fwd b1 h8/8 q512 k512 d64 f16 causal-br'\n"
+      "  attune try mine.cu                                your kernel: is it right, how fast, and what limits it?\n"
       "  attune doctor                                     is this machine fit to measure, and what can it do?\n"
       "  attune explain 'fwd b1 h32/8 q1 k4096 d128 bf16'  what would run, and why\n"
       "  attune COMMAND --help                             more about one command");
@@ -43,6 +44,9 @@ int run_commands(int argc, char** argv) {
   add_evidence(app, status);
   add_guard(app, status);
   add_report(app, status);
+  add_llama(app, status);
+  add_try(app, status);
+  add_trial(app, status);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) fmt::print("{}", app.help());

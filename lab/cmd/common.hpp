@@ -2,11 +2,13 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lab/check/backend.hpp"
 #include "lab/check/checker.hpp"
+#include "lab/trial/child.hpp"
 
 // CLI11 is slow to compile: who only passes it on does without.
 namespace CLI {
@@ -34,6 +36,22 @@ void print_json(const nlohmann::json& json);
 
 // The smallest case near this one that still fails.
 Case smallest_failure(Checker& checker, const Outcome& failed);
+
+// --limit: how long one step of code from outside may take.
+void add_limit(CLI::App& command, TrialOptions& trials);
+
+// Code from outside, as given on the command line.
+struct OutsideOptions {
+  std::vector<std::string> against, plugins, callables, sources;
+
+  void add_to(CLI::App& command, TrialOptions& trials);
+  std::vector<Entrant> entrants() const;
+  bool none() const { return against.empty() && plugins.empty() && callables.empty() && sources.empty(); }
+};
+
+// What the run cost: --price, and the line that says so.
+void add_price(CLI::App& command, std::optional<double>& price_per_hour);
+void print_card_time(double seconds, const std::optional<double>& price_per_hour, bool json);
 
 // Options of a pool of threads for the lab's own work.
 attune_options lab_thread_options();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -16,7 +17,6 @@
 #include "lab/evidence/record.hpp"
 #include "lab/guard/baseline.hpp"
 #include "lab/guard/judge.hpp"
-#include "lab/measure/callee.hpp"
 #include "lab/measure/result_json.hpp"
 #include "lab/output.hpp"
 #include "lab/progress.hpp"
@@ -40,6 +40,7 @@ struct GuardOptions {
   std::string against, library, baseline, replay, save, policy, backend;
   double planted = 0;  // of a replay: slower by this share
   Protocol protocol = guard_protocol();
+  TrialOptions trials;
   bool json = false;
 };
 
@@ -131,17 +132,6 @@ int replay(const GuardOptions& options, const GuardPolicy& policy) {
   return exit_status_of(report.verdict(policy));
 }
 
-// Why the library cannot take the problem, or "".
-std::string refusal(const std::string& name, const Library& library, const Problem& problem) {
-  try {
-    library_callee(name, library, problem, "");
-  } catch (const Error& error) {
-    if (error.status == ATTUNE_UNSUPPORTED || error.status == ATTUNE_INVALID_ARGUMENT) return error.what();
-    throw;
-  }
-  return "";
-}
-
 class LiveGuard {
  public:
   LiveGuard(const GuardOptions& options, const GuardPolicy& policy)
@@ -149,7 +139,7 @@ class LiveGuard {
         policy_(policy),
         threads_(lab_thread_options()),
         backends_(backends_named(options.backend, threads_)),
-        timekeeper_(backends_.front(), threads_, options.protocol, 1, false) {}
+        timekeeper_(backends_.front(), threads_, options.protocol, 1, false, options.trials) {}
 
   int run() {
     if (!options_.baseline.empty()) {
@@ -192,32 +182,20 @@ class LiveGuard {
   // The build that is guarded comes last.
   std::vector<Entrant> entrants() const {
     std::vector<Entrant> entrants;
-    if (!options_.against.empty()) entrants.push_back({"before", "", options_.against, "", ""});
-    entrants.push_back({"after", "", options_.library, "", ""});
+    if (!options_.against.empty()) entrants.push_back({.name = "before", .library = options_.against});
+    entrants.push_back({.name = "after", .library = options_.library});
     return entrants;
   }
 
   void measure(const std::string& text, const ProgressCallback& progress) {
-    Problem problem = parse_problem(text);
-    problem.device_kind = backends_.front().executor->device_kind();
-    const Library after = options_.library.empty() ? Library::own() : Library::open(options_.library);
-    if (const std::string why = refusal("after", after, problem); !why.empty()) {
-      complain(text, why);  // whatever the build before did, this one no longer does
-      failed_ = true;
-      return;
-    }
-    if (!options_.against.empty()) {
-      const std::string why = refusal("before", Library::open(options_.against), problem);
-      if (!why.empty()) return complain(text, fmt::format("nothing to compare with: {}", why));
-    }
     if (!options_.baseline.empty() && !stored_.rows.contains(text))
       return complain(text, "nothing to compare with: the baseline does not have it");
     const TimedProblem timed = timekeeper_.time(text, entrants(), progress);
-    if (timed.failed) {
-      complain(text, fmt::format("not timed, because it is wrong:\n{}", failure_text(*timed.failed, timed.failed->of)));
-      failed_ = true;
-      return;
-    }
+    for (const NotTimed& absent : timed.not_timed)
+      complain(text, absent.entrant.name == "after" ? cause(absent) : "nothing to compare with: " + cause(absent));
+    // Whatever the build before did, one that refuses a problem, or is wrong, no longer does.
+    failed_ |= std::ranges::any_of(timed.not_timed, [](const NotTimed& a) { return a.entrant.name == "after"; });
+    if (timed.entrants.size() < entrants().size()) return;
     const std::vector<Recording>& recordings = timed.result.measurement.recordings;
     const auto named = [&](const char* name) -> const Recording& {
       return *std::ranges::find(recordings, name, &Recording::name);
@@ -227,6 +205,12 @@ class LiveGuard {
       rows_.push_back(guard_row(text, named("before"), named("after"), policy_));
     else if (!options_.baseline.empty())
       rows_.push_back(guard_stored_row(text, stored_.rows.at(text), measured_.at(text), policy_));
+  }
+
+  static std::string cause(const NotTimed& absent) {
+    if (absent.kind != NotTimed::Kind::wrong) return fmt::format("{}: {}", absent.entrant.name, absent.why);
+    return fmt::format("{}: not timed, because it is wrong:\n{}", absent.entrant.name,
+                       failure_text(absent.check, absent.check.of));
   }
 
   void complain(const std::string& problem, const std::string& why) const {
@@ -260,6 +244,10 @@ int guard_build(const GuardOptions& options) {
   if (options.against.empty() && options.baseline.empty() && options.save.empty())
     fail(ATTUNE_INVALID_ARGUMENT,
          "nothing to compare with: give --against, --baseline or --replay, or --save a baseline");
+  for (const auto& [option, file] :
+       {std::pair("--against", &options.against), std::pair("--library", &options.library)})
+    if (!file->empty() && !std::filesystem::exists(*file))
+      fail(ATTUNE_INVALID_ARGUMENT, "{} is '{}'; there is no such file", option, *file);
   if (!options.save.empty()) try_folder_of("--save", options.save);
   return LiveGuard(options, policy).run();
 }
@@ -287,6 +275,7 @@ void add_guard(CLI::App& app, int& status) {
       ->default_str(std::to_string(usual.samples));
   add_budget(*command, options->protocol.budget_seconds, "seconds per problem; lowers the samples, 0 for none")
       ->default_str(fmt::format("{:g}", usual.budget_seconds));
+  add_limit(*command, options->trials);
   command->add_flag("--json", options->json, "one object per row, and one for the whole");
   against->excludes(baseline)->excludes(replay);
   baseline->excludes(replay);

@@ -49,6 +49,15 @@ CLI::Option* add_one(CLI::App& command, const std::string& option, T& value, T l
   });
 }
 
+double read_number(const std::string& option, const std::string& text, double least, double most) {
+  const auto number = number_in(text, least, std::min(most, std::numeric_limits<double>::max()));
+  if (!number)
+    refuse(option, text,
+           std::isinf(most) ? fmt::format("a number of at least {:g}", least)
+                            : fmt::format("a number from {:g} to {:g}", least, most));
+  return *number;
+}
+
 }  // namespace
 
 CLI::Option* add_whole_number(CLI::App& command, const std::string& option, int64_t& value, int64_t least, int64_t most,
@@ -83,12 +92,14 @@ CLI::Option* add_whole_numbers(CLI::App& command, const std::string& option, std
 CLI::Option* add_number(CLI::App& command, const std::string& option, double& value, double least, double most,
                         const std::string& about) {
   return add_text(command, option, about, "FLOAT", [option, &value, least, most](const std::string& text) {
-    const auto number = number_in(text, least, std::min(most, std::numeric_limits<double>::max()));
-    if (!number)
-      refuse(option, text,
-             std::isinf(most) ? fmt::format("a number of at least {:g}", least)
-                              : fmt::format("a number from {:g} to {:g}", least, most));
-    value = *number;
+    value = read_number(option, text, least, most);
+  });
+}
+
+CLI::Option* add_number(CLI::App& command, const std::string& option, std::optional<double>& value, double least,
+                        double most, const std::string& about) {
+  return add_text(command, option, about, "FLOAT", [option, &value, least, most](const std::string& text) {
+    value = read_number(option, text, least, most);
   });
 }
 

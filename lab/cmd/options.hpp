@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ CLI::Option* add_whole_numbers(CLI::App& command, const std::string& option, std
 // `most` may be infinite, a value may not.
 CLI::Option* add_number(CLI::App& command, const std::string& option, double& value, double least, double most,
                         const std::string& about);
+
+// Set only where it is given.
+CLI::Option* add_number(CLI::App& command, const std::string& option, std::optional<double>& value, double least,
+                        double most, const std::string& about);
 
 // How long and how often bench, run and guard measure.
 CLI::Option* add_rounds(CLI::App& command, int& value);

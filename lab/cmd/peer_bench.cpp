@@ -14,6 +14,7 @@
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
 #include "lab/cmd/speed_evidence.hpp"
+#include "lab/cmd/timed_rows.hpp"
 #include "lab/measure/contender.hpp"
 #include "lab/measure/result_json.hpp"
 #include "lab/output.hpp"
@@ -71,6 +72,37 @@ void print_text(const std::vector<SpeedRow>& rows, const std::vector<BarResult>&
     fmt::print(
         "recorded: not measured here; cuDNN's time of this run by the ratio that was recorded for the problem\n");
   if (!results.empty()) fmt::print("\n{}", bars_table(results).text());
+}
+
+// In processes of their own, before the host has the GPU: those that pass at a problem take part in its rounds. Returns
+// whether none was wrong or lost.
+bool judge_plugins(const PeerBench& bench, PeerContenders& contenders) {
+  bool all_passed = true;
+  for (const std::string& path : bench.plugins) {
+    bool passed_once = false;
+    for (const std::string& problem : bench.problems) {
+      Case what;
+      what.problem = problem;
+      const Entrant entrant{.plugin = path};
+      const TrialAnswer answer = run_trial(to_json(CheckJob{"cuda", entrant, {what}, 0, -1}), bench.trials);
+      if (answer.status == ATTUNE_NO_DEVICE) throw Error(*answer.status, answer.lost);
+      Outcome outcome = answer.done ? answer.outcomes.front() : Outcome{what, {}, {}, {}, {}};
+      outcome.of.option = entrant.option();
+      if (answer.done && outcome.unsupported.empty() && outcome.ok()) {
+        passed_once = true;
+        continue;
+      }
+      contenders.without[problem].push_back(path);
+      const auto kind = !answer.done                   ? NotTimed::Kind::lost
+                        : !outcome.unsupported.empty() ? NotTimed::Kind::refused
+                                                       : NotTimed::Kind::wrong;
+      all_passed &= kind == NotTimed::Kind::refused;
+      const std::string why = !answer.done ? answer.lost : outcome.unsupported;
+      remark("{}", text_of(problem, NotTimed{entrant, kind, why, outcome}));
+    }
+    if (passed_once) contenders.plugins.push_back(path);
+  }
+  return all_passed;
 }
 
 }  // namespace
@@ -173,10 +205,12 @@ int bench_with_peers(PeerBench bench) {
   if (!bench.options.lines.empty()) try_folder_of("--lines", bench.options.lines);
   const TemporaryFile own_lines;
   const std::string lines_path = bench.options.lines.empty() ? own_lines.path : bench.options.lines;
-  const PeerRun run = peer_run(bench.options, bench.problems, bench.kernels, bench.protocol, lines_path);
+  PeerContenders contenders{bench.kernels, {}, {}};
+  const double begin = steady_clock().now();
+  const bool all_passed = judge_plugins(bench, contenders);
+  const PeerRun run = peer_run(bench.options, bench.problems, contenders, bench.protocol, lines_path);
   remark("{}: checked first, then timed; about {:.0f} s\n",
          counted(static_cast<int64_t>(bench.problems.size()), "problem"), predicted_seconds(bench));
-  const double begin = steady_clock().now();
   int status = exit_ok;
   std::exception_ptr ended;  // what is known by then is shown all the same
   try {
@@ -202,9 +236,9 @@ int bench_with_peers(PeerBench bench) {
   for (const std::string& line : remarks) fmt::print(bench.json ? stderr : stdout, "{}\n", line);
   if (!bench.options.evidence.empty() && !record.is_null())
     fmt::print(bench.json ? stderr : stdout, "evidence: {}\n", save_record(record, bench.options.evidence));
-  remark("took {:.0f} s\n", steady_clock().now() - begin);
+  print_card_time(steady_clock().now() - begin, bench.price_per_hour, bench.json);
   if (ended) std::rethrow_exception(ended);
-  return status;
+  return all_passed ? status : exit_failed_check;
 }
 
 }  // namespace attune::lab

@@ -2,6 +2,7 @@
 // comparison with the bars.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,13 +10,16 @@
 #include "lab/evidence/record.hpp"
 #include "lab/evidence/recorded_ratios.hpp"
 #include "lab/report/speed_rows.hpp"
+#include "lab/trial/child.hpp"
 
 namespace attune::lab {
 
 struct PeerBench {
   PeerOptions options;
-  std::vector<std::string> problems, kernels;
+  std::vector<std::string> problems, kernels, plugins;
   Protocol protocol;
+  TrialOptions trials;  // of the plug-ins
+  std::optional<double> price_per_hour;
   bool json = false;
 };
 

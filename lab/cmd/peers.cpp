@@ -16,27 +16,12 @@
 #include "core/error.hpp"
 #include "core/problem.hpp"
 #include "lab/check/accuracy.hpp"
+#include "lab/trial/places.hpp"
 
 namespace attune::lab {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string library_in(const fs::path& own, const std::string& name) {
-  const char* given = std::getenv("ATTUNE_LAB_LIBRARY_DIR");
-  for (const fs::path& folder : {fs::path(given != nullptr ? given : own.c_str()), own, own / "../lib",
-                                 own / "../lib64", own / "../lib/x86_64-linux-gnu"})
-    if (fs::exists(folder / name)) return fs::weakly_canonical(folder / name).string();
-  fail(ATTUNE_NO_DEVICE,
-       "--peers needs {}, which is neither in {} nor in ../lib; ATTUNE_LAB_LIBRARY_DIR may name its folder", name,
-       own.string());
-}
-
-// The package of the source tree that a build folder lies in.
-std::string package_beside(const fs::path& own) {
-  const fs::path folder = own / "../python";
-  return fs::exists(folder / "attune/lab/__main__.py") ? fs::weakly_canonical(folder).string() : "";
-}
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
@@ -55,8 +40,6 @@ std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_with(const std::string& tex
 
 }  // namespace
 
-fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
-
 void PeerOptions::add_to(CLI::App& command) {
   command.add_option("--peers", peers, "attentions of torch in the same rounds: cudnn,flash,default,fa3,... or all")
       ->delimiter(',')
@@ -65,12 +48,10 @@ void PeerOptions::add_to(CLI::App& command) {
   command.add_option("--lines", lines, "with --peers: a file for what the host measured, as JSON lines");
   command.add_option("--recorded", recorded, "with --peers: recorded ratios, to derive FA3's time from cuDNN's");
   command.add_option("--triton", triton, "with --peers: Triton's tutorial 06-fused-attention.py");
-  command.add_option("--python", python, "with --peers: the Python that has torch");
 }
 
-PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& problems,
-                 const std::vector<std::string>& kernels, const Protocol& protocol, const std::string& lines,
-                 const fs::path& folder) {
+PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& problems, const PeerContenders& contenders,
+                 const Protocol& protocol, const std::string& lines, const fs::path& folder) {
   if (protocol.mode != "steady" && protocol.mode != Protocol{}.mode)
     fail(ATTUNE_INVALID_ARGUMENT, "--mode {} does not go with --peers; they are measured steady", protocol.mode);
   PeerRun run;
@@ -78,16 +59,17 @@ PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& pro
                  "-m",
                  "attune.lab",
                  "--engine",
-                 library_in(folder, "libattune_lab_engine.so"),
+                 library_in(folder, "libattune_lab_engine.so", "--peers"),
                  "--library",
-                 library_in(folder, "libattune.so"),
+                 library_in(folder, "libattune.so", "--peers"),
                  "--peers",
                  joined(options.peers)};
   const auto add = [&](const char* name, const std::string& value) {
     run.command.emplace_back(name);
     run.command.push_back(value);
   };
-  for (const std::string& kernel : kernels) add("--kernel", kernel);
+  for (const std::string& kernel : contenders.kernels) add("--kernel", kernel);
+  for (const std::string& plugin : contenders.plugins) add("--plugin", plugin);
   add("--rounds", std::to_string(protocol.rounds));
   add("--samples", std::to_string(protocol.samples));
   add("--budget", fmt::format("{}", protocol.budget_seconds));
@@ -100,18 +82,17 @@ PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& pro
     const nlohmann::json gate = {{"rms_factor", accuracy.rms_bound(problem.dtype, 0)},
                                  {"max_ulp", accuracy.max_ulp(problem.dtype)},
                                  {"lse", accuracy.lse_bound}};
-    run.input += nlohmann::json{{"problem", text}, {"flops", useful_flops(problem)}, {"gate", gate}}.dump() + "\n";
+    nlohmann::json line{{"problem", text}, {"flops", useful_flops(problem)}, {"gate", gate}};
+    if (const auto without = contenders.without.find(text); without != contenders.without.end())
+      line["without"] = without->second;
+    run.input += line.dump() + "\n";
   }
   run.python_path = package_beside(folder);
   return run;
 }
 
 int run_peers(const PeerRun& run) {
-  if (!run.python_path.empty()) {
-    const char* before = std::getenv("PYTHONPATH");
-    const std::string path = run.python_path + (before != nullptr ? fmt::format(":{}", before) : "");
-    setenv("PYTHONPATH", path.c_str(), 1);
-  }
+  show_package_to_python(run.python_path);
   const auto input = file_with(run.input);
   std::vector<char*> arguments;
   for (const std::string& word : run.command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -122,7 +103,7 @@ int run_peers(const PeerRun& run) {
   pid_t child = 0;
   const int error = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) fail(ATTUNE_NO_DEVICE, "--peers cannot start '{}': {}", run.command[0], std::strerror(error));
+  if (error != 0) fail(ATTUNE_NO_DEVICE, "'{}' cannot be started: {}", run.command[0], std::strerror(error));
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) fail(ATTUNE_INTERNAL_ERROR, "waiting for '{}': {}", run.command[0], std::strerror(errno));

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lab/measure/analysis.hpp"
+#include "lab/trial/places.hpp"
 
 // CLI11 is slow to compile: who only passes it on does without.
 namespace CLI {
@@ -19,7 +21,8 @@ namespace attune::lab {
 
 struct PeerOptions {
   std::vector<std::string> peers;
-  std::string lines, recorded, evidence, triton, python = "python3";
+  std::string lines, recorded, evidence, triton;
+  std::string python = "python3";  // the command's --python
 
   void add_to(CLI::App& command);
   bool asked() const { return !peers.empty(); }
@@ -31,12 +34,16 @@ struct PeerRun {
   std::string input;        // one JSON object per line: text, useful FLOPs and accuracy bounds of a problem
   std::string python_path;  // put before PYTHONPATH; empty: the package is installed
 };
-std::filesystem::path own_folder();
 
 // `folder`: where this program lies, a build folder or the bin of an installation; the libraries are in the folder that
 // ATTUNE_LAB_LIBRARY_DIR names, there, or in ../lib. `lines`: the file that the host writes.
-PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& problems,
-                 const std::vector<std::string>& kernels, const Protocol& protocol, const std::string& lines,
+struct PeerContenders {
+  std::vector<std::string> kernels;  // of this library
+  std::vector<std::string> plugins;
+  std::map<std::string, std::vector<std::string>> without;  // plug-ins that take no part at a problem
+};
+PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& problems, const PeerContenders& contenders,
+                 const Protocol& protocol, const std::string& lines,
                  const std::filesystem::path& folder = own_folder());
 
 // Returns the host's exit status, whose meaning is this command's. Throws ATTUNE_NO_DEVICE where it cannot be started.

@@ -6,6 +6,7 @@
 #include "lab/cmd/commands.hpp"
 #include "lab/cmd/common.hpp"
 #include "lab/cmd/options.hpp"
+#include "lab/cmd/timed_rows.hpp"
 #include "lab/cmd/timing.hpp"
 #include "lab/measure/environment.hpp"
 #include "lab/progress.hpp"
@@ -47,15 +48,16 @@ class RunCommand {
     }
     progress.clear();
     if (!options_.json) print_table();
-    return failed_ ? exit_failed_check : exit_ok;
+    if (failed_) return exit_failed_check;
+    return refused_ ? exit_unsupported : exit_ok;
   }
 
  private:
   // Beside the library's own choice the three-step form, where the backend has one.
   std::vector<Entrant> entrants_of(const std::string& problem) const {
-    std::vector<Entrant> entrants{{"attune", "", "", "", ""}};
+    std::vector<Entrant> entrants{{.name = "attune"}};
     for (const std::string& kernel : backends_.front().executor->kernels(*parse_problem(problem).operation))
-      if (kernel.ends_with("/unfused")) entrants.push_back({"unfused", kernel, "", "", ""});
+      if (kernel.ends_with("/unfused")) entrants.push_back({.name = "unfused", .kernel = kernel});
     return entrants;
   }
 
@@ -70,14 +72,14 @@ class RunCommand {
 
   void note(const TimedProblem& timed, ProgressLine& progress) {
     progress.clear();
-    if (timed.failed) {
-      failed_ = true;
+    for (const NotTimed& absent : timed.not_timed) {
+      (absent.kind == NotTimed::Kind::refused ? refused_ : failed_) = true;
       if (options_.json)
-        print_json(to_json(*timed.failed));
+        print_json(to_json(timed.problem, absent));
       else
-        fmt::print("not timed, because it is wrong:\n{}", failure_text(*timed.failed, timed.failed->of));
-      return;
+        fmt::print("{}", text_of(timed.problem, absent));
     }
+    if (timed.entrants.empty() || timed.entrants[0].name != "attune") return;
     const TimedEntrant& ours = timed.entrants[0];
     const Comparison* unfused = timed.entrants.size() > 1 ? &*timed.entrants[1].against_first : nullptr;
     if (options_.json)
@@ -139,7 +141,7 @@ class RunCommand {
                 {"error", Table::Align::right},
                 {"unfused", Table::Align::right}}};
   std::vector<std::string> reasons_;
-  bool failed_ = false;
+  bool failed_ = false, refused_ = false;
 };
 
 }  // namespace

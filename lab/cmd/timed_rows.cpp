@@ -1,5 +1,7 @@
 #include "lab/cmd/timed_rows.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "lab/check/report.hpp"
@@ -17,6 +19,8 @@ nlohmann::json samples_json(const std::vector<std::vector<Sample>>& rounds) {
   }
   return json;
 }
+
+std::string label_of(const Entrant& entrant) { return entrant.name.empty() ? entrant.plugin : entrant.name; }
 
 // A ceiling with what its probe measured in the same rounds; the share follows from it.
 nlohmann::json probe_json(const TimedProblem& timed, const Share& share) {
@@ -66,7 +70,9 @@ nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
     json["ratio_lo"] = verdict.interval.lower;
     json["ratio_hi"] = verdict.interval.upper;
     json["verdict"] = stats::name_of(verdict.outcome);
+    json["verdict_reason"] = verdict.reason;
   }
+  if (!entrant.alarm.empty()) json["alarm"] = entrant.alarm;
   if (timed.noise_floor) {
     json["fit"] = timed.noise_floor->fit;
     json["noise"] = timed.noise_floor->reason;
@@ -74,10 +80,30 @@ nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant) {
   return json;
 }
 
+nlohmann::json to_json(const std::string& problem, const NotTimed& absent) {
+  nlohmann::json json = lab::to_json(absent.check);
+  json["problem"] = problem;
+  json["contender"] = label_of(absent.entrant);
+  json["ok"] = false;
+  json["supported"] = absent.kind != NotTimed::Kind::refused;
+  json["not_timed"] = name_of(absent.kind);
+  json["failure"] = absent.why;
+  return json;
+}
+
+std::string text_of(const std::string& problem, const NotTimed& absent) {
+  const std::string who = label_of(absent.entrant);
+  if (absent.kind == NotTimed::Kind::refused) return fmt::format("refused: {}: {}: {}\n", who, problem, absent.why);
+  if (absent.kind == NotTimed::Kind::lost)
+    return fmt::format("not timed: {}: {}: {}\n      {}\n", who, problem, absent.why, reproducer(absent.check.of));
+  return fmt::format("not timed, because it is wrong: {}\n{}", who, failure_text(absent.check, absent.check.of));
+}
+
 std::vector<CpuRow> cpu_rows_of(const TimedProblem& timed, size_t thread_counts) {
   std::vector<CpuRow> rows;
   for (size_t i = 0; i < std::min(timed.entrants.size(), thread_counts); ++i) {
     const TimedEntrant& entrant = timed.entrants[i];
+    if (entrant.kernel.empty()) continue;  // bars are for kernels of this library
     CpuRow& row = rows.emplace_back(CpuRow{timed.problem, entrant.kernel, entrant.threads, timed.flops, {}, {}, {}});
     Recording recording;
     recording.rounds = entrant.rounds;

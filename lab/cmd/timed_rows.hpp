@@ -17,6 +17,10 @@ std::map<std::string, double> figures_of(const Judgement& judgement);
 // docs/measuring.md lists the fields.
 nlohmann::json to_json(const TimedProblem& timed, const TimedEntrant& entrant);
 
+// What takes no part, as JSON and for people.
+nlohmann::json to_json(const std::string& problem, const NotTimed& absent);
+std::string text_of(const std::string& problem, const NotTimed& absent);
+
 // The first `thread_counts` entrants, which are the first kernel with each number of threads: what bars are about.
 std::vector<CpuRow> cpu_rows_of(const TimedProblem& timed, size_t thread_counts);
 

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include "core/error.hpp"
 #include "cpu/amx_absence.hpp"
 #include "cpu/isa.hpp"
 #include "lab/check/cuda_backend.hpp"
-#include "lab/measure/callee.hpp"
 #include "lab/measure/ceilings.hpp"
 #include "lab/measure/environment.hpp"
 #include "lab/stats/summary.hpp"
@@ -20,14 +20,6 @@ namespace {
 
 // Timing should not wait minutes for a check: beyond this work a sample of the rows is compared.
 constexpr double check_all_rows_flops = 0x1p28;
-
-// A probe that was added to a session.
-struct AddedProbe {
-  std::string contender;
-  int threads;
-  CeilingName ceiling;
-  double work;
-};
 
 const Recording& recording_named(const Result& result, const std::string& name) {
   return *std::ranges::find(result.measurement.recordings, name, &Recording::name);
@@ -48,7 +40,7 @@ std::vector<Share> shares_in_rounds(const Problem& problem, const Recording& rec
 }
 
 // Where several numbers of threads share rounds: what this one gains over the first, and whom it is compared with.
-void compare_thread_counts(const std::vector<Entrant>& entrants, size_t at, std::vector<TimedEntrant>& timed,
+void compare_thread_counts(const std::vector<const Entrant*>& entrants, size_t at, std::vector<TimedEntrant>& timed,
                            const std::vector<std::string>& names, const Result& result) {
   if (timed[at].threads == timed.front().threads) return;
   const Recording& recording = recording_named(result, names[at]);
@@ -56,7 +48,7 @@ void compare_thread_counts(const std::vector<Entrant>& entrants, size_t at, std:
   timed[at].against_first.reset();
   for (size_t i = 0; i < at; ++i) {
     const Recording& other = recording_named(result, names[i]);
-    if (!timed[at].over_first_count && entrants[i].same_code(entrants[at]))
+    if (!timed[at].over_first_count && entrants[i]->same_code(*entrants[at]))
       timed[at].over_first_count = SpeedOver{timed[i].threads, round_ratio(other, recording, rule)};
     if (timed[at].against_first || timed[i].threads != timed[at].threads) continue;
     Comparison& comparison = timed[at].against_first.emplace();
@@ -66,10 +58,38 @@ void compare_thread_counts(const std::vector<Entrant>& entrants, size_t at, std:
   }
 }
 
+PairUnits units_of_this_cpu() {
+  const cpu::Level* const pairs = cpu::pair_level();
+  return {cpu::amx_absence().empty(), pairs != nullptr && cpu::is_selectable(*pairs)};
+}
+
+// The names that tables use: a plug-in's own, with its file where two have the same.
+void name_apart(std::vector<Entrant*> entrants) {
+  for (const Entrant* entrant : entrants) {
+    const std::string name = entrant->name;
+    if (std::ranges::count(entrants, name, &Entrant::name) < 2) continue;
+    for (Entrant* alike : entrants)
+      if (alike->name == name && !alike->plugin.empty()) alike->name += fmt::format(" ({})", alike->plugin);
+  }
+}
+
+bool all_own(const std::vector<Entrant>& entrants) { return std::ranges::all_of(entrants, &Entrant::own); }
+
 }  // namespace
 
-Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protocol, uint64_t seed, bool twin)
-    : backend_(backend), threads_(threads), protocol_(std::move(protocol)), seed_(seed), twin_(twin) {
+std::string_view name_of(NotTimed::Kind kind) {
+  constexpr std::array names{"wrong", "refused", "lost"};
+  return names[static_cast<size_t>(kind)];
+}
+
+Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protocol, uint64_t seed, bool twin,
+                       TrialOptions trials)
+    : backend_(backend),
+      threads_(threads),
+      protocol_(std::move(protocol)),
+      seed_(seed),
+      twin_(twin),
+      trials_(std::move(trials)) {
   if (backend.executor->device_kind() == DeviceKind::cuda) {
     gpu_ = std::make_unique<CudaGpu>();
     if (protocol_.mode == "cpu") protocol_.mode = name_of(GpuMode::steady);
@@ -78,12 +98,9 @@ Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protoco
 
 Timekeeper::~Timekeeper() = default;
 
-std::vector<Outcome> Timekeeper::check(const std::string& problem, const std::vector<Entrant>& entrants) {
+std::vector<Outcome> Timekeeper::check_own(const Case& what, const std::vector<Entrant>& entrants) {
   RowPolicy rows = backend_.rows;
   if (!gpu_) rows.all_rows_flops = std::min(rows.all_rows_flops, check_all_rows_flops);
-  Case c;
-  c.problem = problem;
-  c.seed = seed_;
   std::vector<std::unique_ptr<Executor>> configured;
   std::vector<Contestant> contestants;
   for (const Entrant& entrant : entrants) {
@@ -91,19 +108,45 @@ std::vector<Outcome> Timekeeper::check(const std::string& problem, const std::ve
     if (!entrant.config.empty()) configured.push_back(make_cuda_executor(0, entrant.config));
     contestants.push_back({entrant.config.empty() ? backend_.executor.get() : configured.back().get(), entrant.kernel});
   }
-  return Checker(*backend_.executor, *backend_.reference, threads_, rows).check(c, contestants);
+  if (contestants.empty()) return {};
+  return Checker(*backend_.executor, *backend_.reference, threads_, rows).check(what, contestants);
 }
 
-std::unique_ptr<Contender> Timekeeper::contender(const Entrant& entrant, const std::string& kernel,
-                                                 const std::shared_ptr<InputSource>& inputs) {
-  const auto callee = [&] {
-    if (!entrant.plugin.empty()) return plugin_callee(entrant.plugin, inputs->problem());
-    if (!entrant.config.empty()) return configured_callee(entrant.name, kernel, entrant.config, inputs->problem());
-    const Library library = entrant.library.empty() ? Library::own() : Library::open(entrant.library);
-    return library_callee(entrant.name, library, inputs->problem(), kernel, entrant.threads);
-  };
-  if (gpu_) return gpu_forward_contender(callee(), inputs, *gpu_, gpu_mode_from(protocol_.mode));
-  return cpu_forward_contender(callee(), inputs);
+std::vector<Timekeeper::Candidate> Timekeeper::judge(const std::string& problem, const std::vector<Entrant>& entrants,
+                                                     const ProgressCallback& progress,
+                                                     std::vector<NotTimed>& not_timed) {
+  Case what;
+  what.problem = problem;
+  what.seed = seed_;
+  const std::vector<Outcome> own = check_own(what, entrants);
+  std::vector<Candidate> candidates;
+  size_t own_checked = 0;
+  for (Entrant entrant : entrants) {
+    Outcome outcome;
+    if (entrant.own()) {
+      outcome = own[own_checked++];
+      entrant.kernel = outcome.of.kernel;
+    } else {
+      const CheckJob job{backend_.name, entrant, {what}, 0, check_all_rows_flops};
+      const TrialAnswer answer = run_trial(to_json(job), trials_, [&](const AtWork&) {
+        if (progress) progress({Progress::Phase::prepare, entrant.name});
+      });
+      if (!answer.done) {
+        not_timed.push_back({entrant, NotTimed::Kind::lost, answer.lost, Outcome{what, {}, {}, {}, {}}});
+        continue;
+      }
+      outcome = answer.outcomes.front();
+      if (entrant.name.empty() || entrant.name == entrant.plugin) entrant.name = outcome.of.kernel;
+    }
+    outcome.of.option = entrant.option();
+    if (!outcome.unsupported.empty())
+      not_timed.push_back({entrant, NotTimed::Kind::refused, outcome.unsupported, outcome});
+    else if (!outcome.ok())
+      not_timed.push_back({entrant, NotTimed::Kind::wrong, outcome.judgement.failure, outcome});
+    else
+      candidates.push_back({entrant, outcome});
+  }
+  return candidates;
 }
 
 const Ceiling& Timekeeper::gpu_matmul() {
@@ -111,16 +154,38 @@ const Ceiling& Timekeeper::gpu_matmul() {
   return *matmul_;
 }
 
-cpu::Threads& Timekeeper::threads(int count) {
-  if (count == 0) return threads_;
-  std::unique_ptr<cpu::Threads>& pool = pools_[count];
-  if (!pool) {
-    attune_options options{};
-    options.struct_size = sizeof options;
-    options.threads = count;
-    pool = std::make_unique<cpu::Threads>(options);
+std::vector<std::vector<std::string>> Timekeeper::ceilings_of(const Problem& parsed,
+                                                              const std::vector<Candidate>& candidates) const {
+  std::vector<std::vector<std::string>> ceilings;
+  if (gpu_) return ceilings;
+  for (const Candidate& candidate : candidates)
+    ceilings.push_back(
+        cpu_ceilings_of(parsed, candidate.entrant.own() ? candidate.entrant.kernel : "", units_of_this_cpu()));
+  return ceilings;
+}
+
+std::optional<Rounds> Timekeeper::measure(const Problem& parsed, const std::string& problem,
+                                          std::vector<Candidate>& candidates, const ProgressCallback& progress,
+                                          std::vector<NotTimed>& not_timed) {
+  while (!candidates.empty()) {
+    std::vector<Entrant> entrants;
+    for (const Candidate& candidate : candidates) entrants.push_back(candidate.entrant);
+    const auto ceilings = ceilings_of(parsed, candidates);
+    if (all_own(entrants))
+      return run_rounds({parsed, entrants, ceilings, protocol_, twin_}, gpu_.get(), pools_, [](size_t) {}, progress);
+    const RoundsJob job{backend_.name, problem, entrants, ceilings, protocol_, twin_};
+    TrialAnswer answer = run_trial(to_json(job), trials_, [&](const AtWork& now) {
+      if (progress && !now.contender.empty())
+        progress({Progress::Phase::rounds, now.contender, now.round, protocol_.rounds});
+    });
+    if (answer.rounds) return std::move(answer.rounds);
+    if (answer.at < 0)
+      throw Error(answer.status.value_or(ATTUNE_INTERNAL_ERROR), fmt::format("timing '{}': {}", problem, answer.lost));
+    const auto lost = candidates.begin() + answer.at;
+    not_timed.push_back({lost->entrant, NotTimed::Kind::lost, answer.lost + ", while it was timed", lost->check});
+    candidates.erase(lost);
   }
-  return *pool;
+  return std::nullopt;
 }
 
 TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entrant>& entrants,
@@ -130,77 +195,62 @@ TimedProblem Timekeeper::time(const std::string& problem, const std::vector<Entr
   TimedProblem result;
   result.problem = problem;
   result.flops = useful_flops(parsed);
+  std::vector<Candidate> candidates = judge(problem, entrants, progress, result.not_timed);
+  std::vector<Entrant*> named;
+  for (Candidate& candidate : candidates) named.push_back(&candidate.entrant);
+  name_apart(named);
+  if (std::optional<Rounds> rounds = measure(parsed, problem, candidates, progress, result.not_timed))
+    conclude(parsed, candidates, std::move(*rounds), result);
+  return result;
+}
 
-  const std::vector<Outcome> checks = check(problem, entrants);
-  std::vector<TimedEntrant> timed;
-  size_t checked = 0;
-  for (const Entrant& entrant : entrants) {
-    TimedEntrant& next = timed.emplace_back();
-    next.name = entrant.name;
-    next.config = entrant.config;
-    if (!gpu_) next.threads = threads(entrant.threads).size();
-    if (!entrant.own()) continue;
-    next.check = checks[checked++];
-    if (!next.check.unsupported.empty()) fail(ATTUNE_UNSUPPORTED, "{}: {}", problem, next.check.unsupported);
-    next.kernel = next.check.of.kernel;
-    if (!next.check.ok()) {
-      result.failed = next.check;
-      return result;
-    }
-  }
-
-  const auto inputs = std::make_shared<InputSource>(parsed, threads_);
-  Session session(protocol_);
-  std::vector<std::string> names;  // a plug-in has one of its own
-  for (size_t i = 0; i < entrants.size(); ++i) {
-    std::unique_ptr<Contender> next = contender(entrants[i], timed[i].kernel, inputs);
-    names.emplace_back(next->name());
-    session.add(std::move(next));
-    if (i == 0 && twin_) session.add_twin(contender(entrants[i], timed[i].kernel, inputs));
-  }
-  std::vector<std::vector<std::string>> ceilings(entrants.size());
-  std::vector<AddedProbe> probes;
-  const cpu::Level* const pairs = cpu::pair_level();
-  const PairUnits units =
-      gpu_ ? PairUnits{} : PairUnits{cpu::amx_absence().empty(), pairs != nullptr && cpu::is_selectable(*pairs)};
-  for (size_t i = 0; i < entrants.size() && !gpu_; ++i) {
-    ceilings[i] = cpu_ceilings_of(parsed, timed[i].kernel, units);
-    for (const std::string& ceiling : ceilings[i]) {
-      const std::string name = fmt::format("{} by {}", ceiling, counted(timed[i].threads, "thread"));
-      if (std::ranges::find(probes, name, &AddedProbe::contender) != probes.end()) continue;
-      CpuProbe probe = cpu_probe(ceiling, threads(entrants[i].threads), name);
-      probes.push_back({name, timed[i].threads, probe.ceiling, probe.work});
-      session.add_probe(std::move(probe.contender), names[i]);
-    }
-  }
-  Result measured = session.run(progress);
-
-  result.entrants = std::move(timed);
+void Timekeeper::conclude(const Problem& parsed, const std::vector<Candidate>& candidates, Rounds rounds,
+                          TimedProblem& result) {
+  Result measured{std::move(rounds.measurement), {}};
+  measured.analysis = analyse(measured.measurement);
   result.noise_floor = measured.analysis.noise_floor;
+  const auto ceilings = ceilings_of(parsed, candidates);
+  std::vector<const Entrant*> entrants;
+  std::vector<std::string> names;
+  for (const Candidate& candidate : candidates) {
+    entrants.push_back(&candidate.entrant);
+    names.push_back(candidate.entrant.name);
+    TimedEntrant& next = result.entrants.emplace_back();
+    next.name = candidate.entrant.name;
+    next.config = candidate.entrant.config;
+    next.kernel = candidate.entrant.own() ? candidate.entrant.kernel : "";
+    next.check = candidate.check;
+    if (!gpu_) next.threads = pools_.of(candidate.entrant.threads).size();
+  }
   size_t next = 0, compared = 0;
   for (size_t i = 0; i < measured.measurement.recordings.size(); ++i) {
     Recording& recording = measured.measurement.recordings[i];
     if (recording.role == Role::twin || recording.role == Role::probe) continue;
     TimedEntrant& entrant = result.entrants[next];
     if (!entrant.kernel.empty()) recording.facts["kernel"] = entrant.kernel;
-    entrant.name = recording.name;
     entrant.summary = measured.analysis.summaries[i];
     entrant.rounds = recording.rounds;
     if (gpu_)
       entrant.shares = {gpu_share(gpu_matmul(), result.flops, entrant.summary.seconds)};
     else
-      entrant.shares = shares_in_rounds(parsed, recording, entrant.threads, ceilings[next], probes, measured);
+      entrant.shares = shares_in_rounds(parsed, recording, entrant.threads, ceilings[next], rounds.probes, measured);
+    entrant.alarm = ceiling_alarm(entrant.share(), parsed, entrant.kernel, units_of_this_cpu());
     if (recording.role == Role::contender) entrant.against_first = measured.analysis.comparisons[compared++];
     compare_thread_counts(entrants, next, result.entrants, names, measured);
+    if (entrant.against_first) {
+      stats::Verdict& verdict = entrant.against_first->verdict;
+      const stats::Outcome before = verdict.outcome;
+      verdict = within_noise(verdict, result.noise_floor, measured.measurement.protocol.rule);
+      entrant.drowned = verdict.outcome != before;
+    }
     ++next;
   }
-  for (const AddedProbe& probe : probes) {
+  for (const AddedProbe& probe : rounds.probes) {
     const double seconds = stats::median(round_seconds(recording_named(measured, probe.contender)));
     ceilings_.note(probe.ceiling, probe.threads, probe.work / seconds / 1e9);
     result.probe_work[probe.contender] = probe.work;
   }
   result.result = std::move(measured);
-  return result;
 }
 
 Facts Timekeeper::environment() const {

@@ -195,4 +195,18 @@ Analysis analyse(const Measurement& measurement) {
   return analysis;
 }
 
+stats::Verdict within_noise(stats::Verdict verdict, const std::optional<NoiseFloor>& floor,
+                            const stats::VerdictRule& rule) {
+  if (!floor || verdict.outcome == stats::Outcome::unclear) return verdict;
+  const stats::Interval& copies = floor->comparison.verdict.interval;
+  const double noise = std::max({copies.upper, 1 / copies.lower, 1.0});
+  const bool same = verdict.outcome == stats::Outcome::same;
+  const double claimed = same ? 1 + rule.delta : std::max(verdict.estimate, 1 / verdict.estimate);
+  if (claimed > noise) return verdict;
+  verdict.reason = fmt::format("{}, but two copies of the baseline differed by [{:.4f}, {:.4f}]",
+                               stats::name_of(verdict.outcome), copies.lower, copies.upper);
+  verdict.outcome = stats::Outcome::unclear;
+  return verdict;
+}
+
 }  // namespace attune::lab

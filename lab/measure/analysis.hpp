@@ -94,6 +94,11 @@ struct Analysis {
 
 Analysis analyse(const Measurement& measurement);
 
+// A verdict that claims less than two copies of one contender differed by, or that two are the same where those were
+// not, is unclear.
+stats::Verdict within_noise(stats::Verdict verdict, const std::optional<NoiseFloor>& floor,
+                            const stats::VerdictRule& rule);
+
 // One value per round: the median of its samples, in seconds and in clock cycles (empty where a clock is not known).
 std::vector<double> round_seconds(const Recording& recording);
 std::vector<double> round_cycles(const Recording& recording);

@@ -137,49 +137,51 @@ class LibraryCallee final : public Callee {
   uint64_t workspace_bytes_ = 0;
 };
 
-class PluginCallee final : public Callee {
- public:
-  PluginCallee(const std::string& path, const Problem& problem) : path_(path) {
-    if (problem.operation != &forward_operation)
-      fail(ATTUNE_UNSUPPORTED, "{}: plug-ins compute problems that begin with {}, not {}", path, forward_operation.name,
-           problem.operation->name);
-    const attune_forward_desc desc = desc_from(problem);
-    attune_contender_entry entry = nullptr;
-    find(open_library(path), path, ATTUNE_CONTENDER_SYMBOL, entry);
-    api_ = entry();
-    if (api_ == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{}: {}() gave NULL", path, ATTUNE_CONTENDER_SYMBOL);
-    if (api_->version != ATTUNE_CONTENDER_VERSION || api_->struct_size < sizeof(attune_contender_api))
-      fail(ATTUNE_INVALID_ARGUMENT,
-           "{}: made for version {} of attune_contender.h ({} bytes); this program knows {} ({})", path, api_->version,
-           api_->struct_size, ATTUNE_CONTENDER_VERSION, sizeof(attune_contender_api));
-    if (api_->name == nullptr || api_->create == nullptr || api_->run == nullptr || api_->destroy == nullptr ||
-        api_->last_error == nullptr)
-      fail(ATTUNE_INVALID_ARGUMENT, "{}: one of name, create, run, destroy and last_error is NULL", path);
-    require(api_->create(&desc, &instance_));
-  }
-  PluginCallee(const PluginCallee&) = delete;
-  PluginCallee& operator=(const PluginCallee&) = delete;
-  ~PluginCallee() override { api_->destroy(instance_); }
+// The functions that a plug-in offers. `from`: where they are, for the complaints.
+void check_api(const attune_contender_api* api, const std::string& from) {
+  if (api == nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{}: {}() gave NULL", from, ATTUNE_CONTENDER_SYMBOL);
+  if (api->version != ATTUNE_CONTENDER_VERSION || api->struct_size < sizeof(attune_contender_api))
+    fail(ATTUNE_INVALID_ARGUMENT,
+         "{}: made for version {} of attune_contender.h ({} bytes); this program knows {} ({})", from, api->version,
+         api->struct_size, ATTUNE_CONTENDER_VERSION, sizeof(attune_contender_api));
+  if (api->name == nullptr || api->create == nullptr || api->run == nullptr || api->destroy == nullptr ||
+      api->last_error == nullptr)
+    fail(ATTUNE_INVALID_ARGUMENT, "{}: one of name, create, run, destroy and last_error is NULL", from);
+}
 
-  std::string_view name() const override { return api_->name; }
+class ContenderCallee final : public Callee {
+ public:
+  ContenderCallee(const attune_contender_api& api, Facts facts, const Problem& problem, std::string name)
+      : api_(api), facts_(std::move(facts)), name_(name.empty() ? api.name : std::move(name)) {
+    if (problem.operation != &forward_operation)
+      fail(ATTUNE_UNSUPPORTED, "{}: it computes {}, not {}", name_, forward_operation.name, problem.operation->name);
+    const attune_forward_desc desc = desc_from(problem);
+    require(api_.create(&desc, &instance_));
+  }
+  ContenderCallee(const ContenderCallee&) = delete;
+  ContenderCallee& operator=(const ContenderCallee&) = delete;
+  ~ContenderCallee() override { api_.destroy(instance_); }
+
+  std::string_view name() const override { return name_; }
   uint64_t workspace_bytes() const override {
-    return api_->workspace_bytes == nullptr ? 0 : api_->workspace_bytes(instance_);
+    return api_.workspace_bytes == nullptr ? 0 : api_.workspace_bytes(instance_);
   }
   void run(const Operands& operands, void* stream) override {
     const attune_forward_args args = forward_args_of(operands);
-    require(api_->run(instance_, &args, stream));
+    require(api_.run(instance_, &args, stream));
   }
-  Facts facts() const override { return {{"plugin", path_}}; }
+  Facts facts() const override { return facts_; }
 
  private:
   void require(int32_t status) const {
     if (status == 0) return;
-    const char* text = api_->last_error();
-    fail(ATTUNE_UNSUPPORTED, "{}: {}", api_->name, text == nullptr ? "refused without a reason" : text);
+    const char* text = api_.last_error();
+    fail(ATTUNE_UNSUPPORTED, "{}: {}", name_, text == nullptr ? "refused without a reason" : text);
   }
 
-  std::string path_;
-  const attune_contender_api* api_ = nullptr;
+  const attune_contender_api& api_;
+  Facts facts_;
+  std::string name_;
   void* instance_ = nullptr;
 };
 
@@ -240,8 +242,18 @@ std::unique_ptr<Callee> library_callee(std::string name, const Library& library,
   return std::make_unique<PlanCallee>(std::move(name), options, problem);
 }
 
-std::unique_ptr<Callee> plugin_callee(const std::string& path, const Problem& problem) {
-  return std::make_unique<PluginCallee>(path, problem);
+std::unique_ptr<Callee> plugin_callee(const std::string& path, const Problem& problem, std::string name) {
+  attune_contender_entry entry = nullptr;
+  find(open_library(path), path, ATTUNE_CONTENDER_SYMBOL, entry);
+  const attune_contender_api* api = entry();
+  check_api(api, path);
+  return std::make_unique<ContenderCallee>(*api, Facts{{"plugin", path}}, problem, std::move(name));
+}
+
+std::unique_ptr<Callee> contender_callee(const attune_contender_api& api, Facts facts, const Problem& problem,
+                                         std::string name) {
+  check_api(&api, name);
+  return std::make_unique<ContenderCallee>(api, std::move(facts), problem, std::move(name));
 }
 
 std::unique_ptr<Callee> configured_callee(std::string name, const std::string& kernel, const std::string& config,

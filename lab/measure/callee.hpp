@@ -7,6 +7,7 @@
 #include <string>
 
 #include "attune/attune.h"
+#include "attune/attune_contender.h"
 #include "core/operation.hpp"
 #include "lab/measure/contender.hpp"
 
@@ -46,8 +47,12 @@ struct Library {
 std::unique_ptr<Callee> library_callee(std::string name, const Library& library, const Problem& problem,
                                        const std::string& kernel, int threads = 0);
 
-// A shared library that exports attune_contender() (attune/attune_contender.h). Its name is the plug-in's own.
-std::unique_ptr<Callee> plugin_callee(const std::string& path, const Problem& problem);
+// A shared library that exports attune_contender() (attune/attune_contender.h). `name`: "" for the plug-in's own.
+std::unique_ptr<Callee> plugin_callee(const std::string& path, const Problem& problem, std::string name = "");
+
+// The same of functions that are in this process already.
+std::unique_ptr<Callee> contender_callee(const attune_contender_api& api, Facts facts, const Problem& problem,
+                                         std::string name);
 
 // `config`: one of those that the GPU kernel `kernel` has for the problem.
 std::unique_ptr<Callee> configured_callee(std::string name, const std::string& kernel, const std::string& config,

@@ -50,6 +50,7 @@ struct CpuProbe {
   std::unique_ptr<Contender> contender;
 };
 CpuProbe cpu_probe(std::string_view ceiling, cpu::Threads& threads, std::string name);
+CeilingName cpu_ceiling_name(std::string_view ceiling);  // throws ATTUNE_INVALID_ARGUMENT for an unknown one
 
 // Two copies of one contender in the same rounds: what the engine sees where nothing differs.
 NoiseFloor gpu_noise_floor(CudaGpu& gpu);

@@ -93,12 +93,18 @@ CpuProbe read_probe(std::string name, cpu::Threads& threads) {
 
 }  // namespace
 
-CpuProbe cpu_probe(std::string_view ceiling, cpu::Threads& threads, std::string name) {
-  if (ceiling == fma.name) return fma_probe(std::move(name), threads);
-  if (ceiling == pairs.name) return pairs_probe(std::move(name), threads);
-  if (ceiling == amx.name) return amx_probe(std::move(name), threads);
-  if (ceiling == read.name) return read_probe(std::move(name), threads);
+CeilingName cpu_ceiling_name(std::string_view ceiling) {
+  for (const CeilingName& known : {fma, pairs, amx, read})
+    if (ceiling == known.name) return known;
   fail(ATTUNE_INVALID_ARGUMENT, "a CPU has no ceiling '{}'; fma, pairs, amx and read are known", ceiling);
+}
+
+CpuProbe cpu_probe(std::string_view ceiling, cpu::Threads& threads, std::string name) {
+  const std::string_view known = cpu_ceiling_name(ceiling).name;
+  if (known == fma.name) return fma_probe(std::move(name), threads);
+  if (known == pairs.name) return pairs_probe(std::move(name), threads);
+  if (known == amx.name) return amx_probe(std::move(name), threads);
+  return read_probe(std::move(name), threads);
 }
 
 Ceiling cpu_ceiling(cpu::Threads& threads, std::string_view name) {

@@ -130,6 +130,11 @@ void CudaGpu::upload(DevicePointer to, std::span<const std::byte> from) {
   driver_.check(driver_.cuMemcpyHtoD_v2(to, from.data(), from.size()), "cuMemcpyHtoD");
 }
 
+void CudaGpu::download(std::span<std::byte> to, DevicePointer from) {
+  if (to.empty()) return;
+  driver_.check(driver_.cuMemcpyDtoH_v2(to.data(), from, to.size()), "cuMemcpyDtoH");
+}
+
 void CudaGpu::synchronise() { driver_.check(driver_.cuStreamSynchronize(stream_), "cuStreamSynchronize"); }
 
 RecordedGraph CudaGpu::record(GraphEdges edges, const std::function<void(StreamHandle)>& body) {

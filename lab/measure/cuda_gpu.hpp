@@ -30,6 +30,7 @@ class CudaGpu final : public Gpu {
   DevicePointer allocate(size_t bytes) override;
   void release(DevicePointer pointer) override;
   void upload(DevicePointer to, std::span<const std::byte> from) override;
+  void download(std::span<std::byte> to, DevicePointer from) override;
 
   StreamHandle stream() const override { return stream_; }
   void synchronise() override;

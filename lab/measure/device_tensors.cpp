@@ -39,6 +39,7 @@ DeviceTensors::DeviceTensors(Gpu& gpu, const Tensors& host, uint64_t workspace_b
   for_each_buffer(host, [&](const OperandRow& row, size_t, const Buffer& buffer) {
     const DevicePointer begin = slab_ + offsets[index++];
     gpu_.upload(begin, buffer.whole());
+    places_.push_back(begin);
     const void* const pointer = std::bit_cast<void*>(begin + buffer.offset_bytes());
     if (!row.per_part) {
       operands_.set(row.operand, pointer);
@@ -52,6 +53,13 @@ DeviceTensors::DeviceTensors(Gpu& gpu, const Tensors& host, uint64_t workspace_b
     operands_.workspace = std::bit_cast<void*>(slab_ + workspace_offset);
     operands_.workspace_bytes = workspace_bytes;
   }
+}
+
+void DeviceTensors::download(Tensors& to) const {
+  size_t index = 0;
+  for_each_buffer(to, [&](const OperandRow&, size_t, Buffer& buffer) {
+    gpu_.download(buffer.whole(), places_[index++]);
+  });
 }
 
 DeviceTensors::~DeviceTensors() { gpu_.release(slab_); }

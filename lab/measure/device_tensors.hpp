@@ -19,6 +19,8 @@ class DeviceTensors {
   ~DeviceTensors();
 
   const Operands& operands() const { return operands_; }
+  // Every buffer, what stands around its elements included, back into host tensors of the same shape.
+  void download(Tensors& to) const;
   size_t bytes() const { return bytes_; }  // of the tensors, gaps left out
 
  private:
@@ -27,6 +29,7 @@ class DeviceTensors {
   Operands operands_;
   std::array<std::vector<const void*>, operand_count> parts_;  // what operands with parts point to
   size_t bytes_ = 0;
+  std::vector<DevicePointer> places_;  // of the buffers, in their order
 };
 
 // What `bytes()` will be, before anything is allocated.

@@ -178,6 +178,7 @@ void Session::measure_round(int round) {
   const uint64_t data_seed = next_seed();
   for (Entry* entry : order) {
     if (!entry->recording.remade) continue;
+    report(Progress::Phase::rounds, *entry, round);
     entry->contender->remake(data_seed);
     last_visited_ = nullptr;
   }
@@ -190,6 +191,7 @@ void Session::visit(Entry& entry, int round, int samples) {
     for (int i = 0; i < lead_in_batches; ++i) entry.contender->sample();
   last_visited_ = &entry;
   for (int i = 0; i < samples; ++i) {
+    report(Progress::Phase::rounds, entry, round);
     const Sample sample = entry.contender->sample();
     entry.recording.rounds[round].push_back({as_stored(sample.seconds), as_stored(sample.clock_hz)});
   }

@@ -4,12 +4,15 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "lab/cmd/command_line.hpp"
 #include "lab/measure/cpu_contender.hpp"
 #include "lab/measure/cuda_gpu.hpp"
 #include "lab/measure/engine.hpp"
 #include "lab/measure/environment.hpp"
 #include "lab/measure/graph_contender.hpp"
 #include "lab/measure/result_json.hpp"
+#include "lab/trial/job.hpp"
+#include "lab/trial/places.hpp"
 
 struct attune_lab_session {
   attune::lab::Protocol protocol;
@@ -163,6 +166,23 @@ int32_t attune_lab_analyse(attune_lab_session* session, const char* measurement_
     session->analysis = to_json(analyse(measurement_from_json(measurement))).dump();
     *analysis_json = session->analysis.c_str();
   });
+}
+
+int32_t attune_lab_serve(const char* job_json, int32_t descriptor, const attune_lab_callable* callables,
+                         int32_t count) {
+  return guard([&] {
+    for (int32_t i = 0; i < count; ++i) {
+      const attune_lab_callable& given = (&required(callables, "callables"))[i];
+      provide_callable(&required(given.callable, "callables[i].callable"),
+                       &required(given.contender, "callables[i].contender"));
+    }
+    serve(parse(&required(job_json, "job_json"), "job_json"), descriptor);
+  });
+}
+
+int32_t attune_lab_command(int32_t argc, char** argv, const char* const* self, int32_t self_count) {
+  set_own_command({self, self + self_count});
+  return run_command_line(argc, argv);
 }
 
 const char* attune_lab_last_error(void) { return last_error.c_str(); }

@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attune/attune_contender.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -81,6 +83,21 @@ ATTUNE_LAB_API int32_t attune_lab_environment(attune_lab_session* session, const
 /* Judges a result read from elsewhere: the analysis of a measurement, recomputed. Owned by the session. */
 ATTUNE_LAB_API int32_t attune_lab_analyse(attune_lab_session* session, const char* measurement_json,
                                           const char** analysis_json);
+
+/* Does what the attune command asks of a process of its own: judges and times code from outside, some of it functions
+ * of this host. `job_json` is what the command wrote to the standard input, and the answer goes to the descriptor that
+ * it named. Such a function is called `callable` in the job and stands behind `contender`, which must outlive the call.
+ */
+typedef struct attune_lab_callable {
+  const char* callable; /* module:function */
+  const attune_contender_api* contender;
+} attune_lab_callable;
+ATTUNE_LAB_API int32_t attune_lab_serve(const char* job_json, int32_t descriptor, const attune_lab_callable* callables,
+                                        int32_t count);
+
+/* The attune command in this process: argv as main() has it, the result is the exit status. `self` is how another
+ * process of it is started, such as {"python3", "-m", "attune.command"}. */
+ATTUNE_LAB_API int32_t attune_lab_command(int32_t argc, char** argv, const char* const* self, int32_t self_count);
 
 ATTUNE_LAB_API const char* attune_lab_last_error(void);
 ATTUNE_LAB_API uint32_t attune_lab_engine_version(void);

@@ -34,6 +34,7 @@ class Gpu {
   virtual DevicePointer allocate(size_t bytes) = 0;
   virtual void release(DevicePointer pointer) = 0;
   virtual void upload(DevicePointer to, std::span<const std::byte> from) = 0;
+  virtual void download(std::span<std::byte> to, DevicePointer from) = 0;
 
   // The engine's one stream.
   virtual StreamHandle stream() const = 0;

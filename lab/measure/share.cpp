@@ -62,6 +62,20 @@ Share share_in_rounds(const Recording& kernel, double kernel_work, const ProbeRe
   return share;
 }
 
+std::string ceiling_alarm(const Share& share, const Problem& problem, std::string_view kernel, PairUnits machine) {
+  constexpr double most = 1.1;
+  constexpr double largest_cache_bytes = 512.0 * (1 << 20);
+  if (!share.value) return "";
+  const bool on_tiles = share.ceiling == "fma" && (kernel == "cpu/amx" || (kernel.empty() && machine.tiles));
+  if (on_tiles || (share.ceiling == "read" && compulsory_bytes(problem) < largest_cache_bytes)) return "";
+  // Vectors multiply elements of 16 bits in pairs, for those who use that; the ceiling knows kernels of this library.
+  const bool maybe_in_pairs = share.ceiling == "fma" && kernel.empty() && problem.dtype != Dtype::f32;
+  const double at_least = share.rounds ? share.rounds->interval.lower : share.estimate;
+  if (at_least <= (maybe_in_pairs ? 2 * most : most)) return "";
+  return fmt::format("{:.0f} % of the ceiling '{}': either the work is not done, or that is not what bounds it",
+                     100 * share.estimate, share.ceiling);
+}
+
 std::string share_text(const Share& share) {
   if (!share.value) return "-";
   if (!share.rounds) return fmt::format("{:.0f} %", 100 * share.estimate);

@@ -47,6 +47,10 @@ struct ProbeRecording {
 Share share_in_rounds(const Recording& kernel, double kernel_work, const ProbeRecording& probe,
                       const stats::VerdictRule& rule);
 
+// "" unless the share is above 110 %, its interval included: then a sentence. Either the work is not done or the
+// ceiling is none. Not for reading what a cache holds, nor for float32 products that may have been made on tiles.
+std::string ceiling_alarm(const Share& share, const Problem& problem, std::string_view kernel, PairUnits machine);
+
 // "41.2 % [39.8, 43.0] of fma", on a GPU "72 %", where there is no ceiling "-".
 std::string share_text(const Share& share);
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "core/error.hpp"
 #include "jit/embedded.hpp"
 
 namespace attune::jit {
@@ -39,6 +40,11 @@ BuildReport read_log(std::string_view log) {
     if (ignored || serialised) report.warnings.push_back(line);
   }
   return report;
+}
+
+Compiled Compiler::compile_program(const std::string&, const std::string&, const std::vector<std::string>&,
+                                   const std::string&) const {
+  fail(ATTUNE_INTERNAL_ERROR, "{} compiles kernels of this library alone", where());
 }
 
 bool Compiler::measured() const { return version() == measured_nvrtc_version; }

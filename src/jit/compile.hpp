@@ -46,6 +46,11 @@ class Compiler {
   virtual Compiled compile(const std::string& text, const std::vector<SourceFile>& headers,
                            const std::string& arch) const = 0;
 
+  // The same of a program of somebody else, whose name is for messages, with options such as -I and -D before the usual
+  // ones.
+  virtual Compiled compile_program(const std::string& name, const std::string& text,
+                                   const std::vector<std::string>& options, const std::string& arch) const;
+
   bool measured() const;  // the version of kernels/compiler.toml
 };
 

@@ -165,8 +165,12 @@ CubinInfo read_cubin(std::string_view bytes) {
   if (const Section* own = elf.find(fmt::format(".nv.info.{}", info.kernel)))
     for_each_attribute(own->data, [&](uint8_t attribute, std::string_view data) {
       // The one parameter's own size: the bank's also counts what aligns it.
-      if (attribute == attribute_param_info)
+      if (attribute == attribute_param_info) {
         info.params_bytes = static_cast<int>(static_cast<uint32_t>(int_at(data, 8)) >> 18);
+        const size_t ordinal = static_cast<uint32_t>(int_at(data, 4)) & 0xffffu;
+        if (info.param_sizes.size() <= ordinal) info.param_sizes.resize(ordinal + 1);
+        info.param_sizes[ordinal] = info.params_bytes;
+      }
       if (attribute == attribute_max_threads) info.max_threads = int_at(data, 0) * int_at(data, 4) * int_at(data, 8);
     });
   if (const Section* shared = elf.find(fmt::format(".nv.shared.{}", info.kernel)))

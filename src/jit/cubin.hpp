@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace attune::jit {
 
@@ -12,11 +13,12 @@ namespace attune::jit {
 inline constexpr size_t largest_cubin_bytes = size_t{64} << 20;
 
 struct CubinInfo {
-  std::string kernel;   // the one entry function
-  int arch = 0;         // 90 for sm_90 and sm_90a
-  int registers = 0;    // per thread, at entry
-  int stack_bytes = 0;  // local memory per thread
-  int params_bytes = 0;
+  std::string kernel;            // the one entry function
+  int arch = 0;                  // 90 for sm_90 and sm_90a
+  int registers = 0;             // per thread, at entry
+  int stack_bytes = 0;           // local memory per thread
+  int params_bytes = 0;          // of the one parameter that kernels of this library have
+  std::vector<int> param_sizes;  // in bytes, of each parameter in its order
   int static_smem_bytes = 0;
   int code_bytes = 0;
   int max_threads = 0;           // of the launch bounds; 0: not given

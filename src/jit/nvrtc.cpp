@@ -68,17 +68,31 @@ class Nvrtc final : public Compiler {
 
   Compiled compile(const std::string& text, const std::vector<SourceFile>& headers,
                    const std::string& arch) const override {
+    return compile_with("attn_kernel.cu", text, headers, compile_options(), arch);
+  }
+
+  Compiled compile_program(const std::string& name, const std::string& text, const std::vector<std::string>& options,
+                           const std::string& arch) const override {
+    std::vector<std::string> all = options;
+    // Without --minimal, which leaves out what CUDA's headers may use.
+    std::ranges::copy_if(compile_options(), std::back_inserter(all),
+                         [](const std::string& option) { return option != "--minimal"; });
+    return compile_with(name, text, {}, std::move(all), arch);
+  }
+
+ private:
+  Compiled compile_with(const std::string& name, const std::string& text, const std::vector<SourceFile>& headers,
+                        std::vector<std::string> options, const std::string& arch) const {
     const auto begin = std::chrono::steady_clock::now();
-    std::vector<std::string> options = {"--gpu-architecture=" + arch};
-    std::ranges::copy(compile_options(), std::back_inserter(options));
+    options.insert(options.begin(), "--gpu-architecture=" + arch);
     Compiled compiled;
     std::string log;
-    Result result = attempt(text, headers, options, compiled.cubin, log);
+    Result result = attempt(name, text, headers, options, compiled.cubin, log);
     if (result == invalid_option) {
       // Versions before 12.9 do not know these two; they change no code.
       std::erase(options, "--minimal");
       std::erase(options, "--no-cache");
-      result = attempt(text, headers, options, compiled.cubin, log);
+      result = attempt(name, text, headers, options, compiled.cubin, log);
     }
     if (result != success)
       fail(ATTUNE_COMPILE_ERROR, "NVRTC {} ({}) for {}: {}\n{}", version_, path_, arch, f_.nvrtcGetErrorString(result),
@@ -88,12 +102,11 @@ class Nvrtc final : public Compiler {
     return compiled;
   }
 
- private:
   void check(Result result, const char* what) const {
     if (result != success) fail(ATTUNE_COMPILE_ERROR, "{} of {}: {}", what, path_, f_.nvrtcGetErrorString(result));
   }
 
-  Result attempt(const std::string& text, const std::vector<SourceFile>& headers,
+  Result attempt(const std::string& name, const std::string& text, const std::vector<SourceFile>& headers,
                  const std::vector<std::string>& options, std::string& cubin, std::string& log) const {
     std::vector<const char*> texts, names, words;
     for (const SourceFile& header : headers) {
@@ -103,8 +116,8 @@ class Nvrtc final : public Compiler {
     for (const std::string& option : options) words.push_back(option.c_str());
 
     Program program = nullptr;
-    check(f_.nvrtcCreateProgram(&program, text.c_str(), "attn_kernel.cu", static_cast<int>(headers.size()),
-                                texts.data(), names.data()),
+    check(f_.nvrtcCreateProgram(&program, text.c_str(), name.c_str(), static_cast<int>(headers.size()), texts.data(),
+                                names.data()),
           "nvrtcCreateProgram");
     const std::unique_ptr<Program, Result (*)(Program*)> owner(&program, f_.nvrtcDestroyProgram);
     const Result result = f_.nvrtcCompileProgram(program, static_cast<int>(words.size()), words.data());

@@ -366,6 +366,16 @@ TEST(Command, BenchOnAGpuRecordsOtherModesAndTimesEveryConfiguration) {
   }
 }
 
+TEST(Command, LlamaHandsItsOptionsToItsHost) {
+  const auto help = attune("llama --help");
+  EXPECT_EQ(help.status, 0) << help.output;
+  EXPECT_NE(help.output.find("python3 -m attune.lab llama"), std::string::npos) << help.output;
+  EXPECT_NE(help.output.find("--price"), std::string::npos);
+  const auto wrong = attune("llama --layers 0");
+  EXPECT_EQ(wrong.status, 2) << wrong.output;
+  EXPECT_EQ(attune("llama --python /nowhere/python").status, 3);
+}
+
 TEST(Command, RunPrintsATable) {
   const auto outcome = attune(std::string("run --backend cpu --rounds 6 ") + problem);
   EXPECT_EQ(outcome.status, 0) << outcome.output;

@@ -49,15 +49,17 @@ TEST_F(Peers, AsksForProblemsWithTheirFlops) {
   touch(root / "python/attune/lab/__main__.py");
   Protocol protocol;
   protocol.rounds = 9;
-  const PeerRun run = peer_run(options, problems, {"sm90/a"}, protocol, "out.jsonl", root / "build");
+  const PeerContenders contenders{{"sm90/a"}, {"libmine.so"}, {{problems[0], {"libother.so"}}}};
+  const PeerRun run = peer_run(options, problems, contenders, protocol, "out.jsonl", root / "build");
   EXPECT_EQ(run.command[0], "python3");
-  const std::vector<std::string> words = {"attune.lab", "cudnn,flash", "sm90/a",
-                                          "9",          "out.jsonl",   (root / "build/libattune.so").string()};
+  const std::vector<std::string> words = {
+      "attune.lab", "cudnn,flash", "sm90/a", "libmine.so", "9", "out.jsonl", (root / "build/libattune.so").string()};
   EXPECT_THAT(run.command, IsSupersetOf(words));
   const auto line = nlohmann::json::parse(run.input);
   EXPECT_EQ(line["problem"], problems[0]);
   EXPECT_EQ(line["flops"], 2 * 8 * 8 * 4 * 64);
   EXPECT_EQ(line["gate"], (nlohmann::json{{"rms_factor", 1.5}, {"max_ulp", 3.0}, {"lse", 2e-5}}));
+  EXPECT_EQ(line["without"], nlohmann::json{"libother.so"}) << "it did not pass there";
   EXPECT_EQ(run.python_path, (root / "python").string());
 }
 
@@ -99,7 +101,7 @@ TEST_F(Peers, TheHostReadsTheProblemsAndItsStatusIsTheResult) {
 
 TEST_F(Peers, AHostThatIsAbsentOrDiesIsAnError) {
   EXPECT_THAT([] { run_peers({{"no-such-python"}, "", ""}); },
-              testing::ThrowsMessage<Error>(HasSubstr("--peers cannot start 'no-such-python'")));
+              testing::ThrowsMessage<Error>(HasSubstr("'no-such-python' cannot be started")));
   EXPECT_THAT([] { run_peers({{"sh", "-c", "kill -9 $$"}, "", ""}); },
               testing::ThrowsMessage<Error>(HasSubstr("was ended by signal 9")));
 }

@@ -34,6 +34,9 @@ class FakeGpu final : public Gpu {
   void upload(DevicePointer to, std::span<const std::byte> from) override {
     std::memcpy(std::bit_cast<void*>(to), from.data(), from.size());
   }
+  void download(std::span<std::byte> to, DevicePointer from) override {
+    std::memcpy(to.data(), std::bit_cast<const void*>(from), to.size());
+  }
   StreamHandle stream() const override { return const_cast<int*>(&stream_); }
   void synchronise() override {
     machine_.pass(pending_);

@@ -110,6 +110,29 @@ def test_a_wrong_kernel_is_not_timed(lab):
     assert "checked" in result.stderr and "fake/wrong wrong: relative RMS error" in result.stderr
 
 
+def test_plugins_stand_beside_peers(lab, fake_library):
+    plugin = f"--plugin={fake_library}"
+    (line,) = lines_of(lab("--peers=cudnn", plugin, CAUSAL))
+    assert list(seconds_of(line)) == ["attune", "attune (A/A)", "outsider", "cudnn"]
+    assert line["facts"]["outsider"] == {"plugin": str(fake_library)}
+    wrong = lab("--peers=cudnn", plugin, CAUSAL, FAKE_PLUGIN_WRONG="1")
+    assert wrong.returncode == 1
+    (line,) = lines_of(wrong)
+    assert line["wrong"]["outsider"].startswith("relative RMS error"), "judged as strictly as Attune's kernels"
+    assert "outsider" not in seconds_of(line)
+
+
+def test_plugins_that_did_not_pass_take_no_part(lab, fake_library):
+    given = json.dumps({"problem": CAUSAL, "without": [str(fake_library)]})
+    result = lab("--peers=cudnn", f"--plugin={fake_library}", stdin=f"{given}\n{GROUPED}\n")
+    first, second = lines_of(result)
+    assert first["absent"]["outsider"] == "it did not pass in a process of its own"
+    assert "outsider" in seconds_of(second)
+    unknown = lab("--peers=cudnn", "--plugin=/nowhere.so", CAUSAL)
+    assert unknown.returncode == 3
+    assert "--plugin /nowhere.so: " in unknown.stderr
+
+
 def test_a_wrong_peer_is_not_timed_and_fails_nothing(lab):
     result = lab("--peers=cudnn,flash", CAUSAL, FAKE_WRONG_PEER="flash")
     assert result.returncode == 0

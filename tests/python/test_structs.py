@@ -18,6 +18,8 @@ MIRRORS = {
     "attune_options": c_api.Options,
     "attune_lab_graph": structs.LabGraph,
     "attune_lab_call": structs.LabCall,
+    "attune_lab_callable": structs.LabCallable,
+    "attune_contender_api": structs.ContenderApi,
 }
 # Of the header, and nothing that Python calls.
 NOT_IN_PYTHON = {"ATTUNE_MERGE_MAX_PARTS", "attune_merge_desc", "attune_merge_args"}
@@ -54,6 +56,7 @@ CONSTANTS = {
         if hasattr(c_api, in_python)
     },
     "ATTUNE_LAB_ENGINE_VERSION": structs.ENGINE_VERSION,
+    "ATTUNE_CONTENDER_VERSION": structs.CONTENDER_VERSION,
     "ATTUNE_LAB_CONTENDER": structs.ROLE_CONTENDER,
     "ATTUNE_LAB_TWIN": structs.ROLE_TWIN,
 }

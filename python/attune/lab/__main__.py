@@ -1,10 +1,10 @@
-"""python3 -m attune.lab [agree | cpu | host | llama | masked]"""
+"""python3 -m attune.lab [agree | cpu | host | llama | masked | trial]"""
 
 import sys
 
-from attune.lab import agree, command, cpu, host, llama, masked
+from attune.lab import agree, command, cpu, host, llama, masked, trial
 
-OTHERS = {"agree": agree, "cpu": cpu, "host": host, "llama": llama, "masked": masked}
+OTHERS = {"agree": agree, "cpu": cpu, "host": host, "llama": llama, "masked": masked, "trial": trial}
 _name = sys.argv[1] if len(sys.argv) > 1 else ""
 if _name in OTHERS:
     other = OTHERS[_name]

@@ -68,6 +68,8 @@ def describe(problem: Problem, tensors: Tensors, output, device_index: int) -> c
 class AttuneContender(Contender):
     """`kernel`: the one kernel it may use, or None for the library's own choice."""
 
+    strict = True
+
     def __init__(self, library: AttuneLibrary, kernel: str | None = None, device_index: int = 0):
         self.name = kernel or "attune"
         self._library = library

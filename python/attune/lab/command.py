@@ -21,6 +21,7 @@ from attune.lab.engine import Engine, Session
 from attune.lab.errors import BadInput, LabError, NotHere
 from attune.lab.measure import Host, Outcome, check, time_in_rounds
 from attune.lab.peers import PEERS, make_peers
+from attune.lab.plugin import PluginContender
 
 _EXAMPLE = """\
 Every contender is checked against float64 first, and not timed if it is wrong. docs/measuring.md says how it is timed.
@@ -49,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
         "--peers", default="cudnn,flash", help=f"with commas: {', '.join(PEERS)}, or all (default: %(default)s)"
     )
     p.add_argument("--kernel", action="append", default=[], help="a kernel of Attune by name; may be given again")
+    p.add_argument("--plugin", action="append", default=[], help="a shared library with attune_contender()")
     p.add_argument(
         "--peers-alone",
         action="store_true",
@@ -149,14 +151,15 @@ def run(asked) -> int:
         kernels = [AttuneContender(library, name, asked.device) for name in dict.fromkeys(asked_kernels)]
         for kernel in kernels:
             stack.callback(kernel.close)
-        names = [kernel.name for kernel in kernels]
+        plugins = [PluginContender(path, asked.device) for path in dict.fromkeys(asked.plugin)]
+        names = [contender.name for contender in (*kernels, *plugins)]
         lines = stack.enter_context(Path(asked.json).open("w")) if asked.json else sys.stdout
         print(json.dumps(_head(host)), file=lines, flush=True)
 
         progress = _Progress(len(found))
         for number, problem in enumerate(found, 1):
             progress.now(problem.text, (number - 1) / len(found))
-            outcomes.append(check(host, problem, kernels, peers))
+            outcomes.append(check(host, problem, kernels, [*plugins, *peers]))
             if (kernels and not outcomes[-1].kernels) or number == len(found):
                 progress.done(number, f"checked {_said_of_check(outcomes[-1], names)}")
         for number, outcome in enumerate(outcomes, 1):

@@ -31,6 +31,7 @@ class Contender:
     """Subclasses bind; `bind` raises Absent with the reason why this problem is not theirs."""
 
     name = ""
+    strict = False  # judged by the gate of Attune's own kernels
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
         raise NotImplementedError

@@ -87,7 +87,7 @@ def _check(host: Host, problem: Problem, kernels: list[Contender], peers: list[C
         stream = torch.cuda.Stream()
         reference = Reference(torch, problem, tensors)
         for contender in [*kernels, *peers]:
-            gate = problem.gate if contender in kernels else problem.gate.for_peers()
+            gate = problem.gate if contender.strict else problem.gate.for_peers()
             try:
                 bound = contender.bind(torch, problem, tensors)
                 with bound.around():

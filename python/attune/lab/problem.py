@@ -32,6 +32,7 @@ class Problem:
     heads_first: bool = False  # storage: bhsd instead of bshd
     flops: float | None = None  # counted by the command, in the one place that counts them
     gate: Gate = DEFAULT_GATE
+    without: tuple[str, ...] = ()  # plug-ins that take no part, by their files
 
     @property
     def softmax_scale(self) -> float:
@@ -67,7 +68,7 @@ def _extents(words: dict, text: str) -> dict:
     return fields
 
 
-def parse(text: str, flops: float | None = None, gate: Gate = DEFAULT_GATE) -> Problem:
+def parse(text: str, flops: float | None = None, gate: Gate = DEFAULT_GATE, without: Iterable[str] = ()) -> Problem:
     given = text.split()
     words = dict.fromkeys(given)
     if not given or given[0] != "fwd" or len(words) != len(given):
@@ -91,18 +92,21 @@ def parse(text: str, flops: float | None = None, gate: Gate = DEFAULT_GATE) -> P
         raise BadInput(f"'{text}': an element type is missing: {', '.join(DTYPES)}")
     if fields["heads_q"] % fields["heads_kv"] != 0:
         raise BadInput(f"'{text}': {fields['heads_kv']} key-value heads do not divide {fields['heads_q']} query heads")
-    return Problem(text=text, flops=flops, gate=gate, **fields)
+    return Problem(text=text, flops=flops, gate=gate, without=tuple(without), **fields)
 
 
 def read_lines(lines: Iterable[str]) -> list[Problem]:
-    """One problem per line: its text, or an object with `problem`, the `flops` of it and the bounds of its `gate`."""
+    """One problem per line: its text, or an object with `problem`, the `flops` of it, the bounds of its `gate` and the
+    plug-ins that it is timed `without`."""
     problems = []
     for line in lines:
         line = line.strip()
         if line.startswith("{"):
             try:
                 given = json.loads(line)
-                problems.append(parse(given["problem"], given.get("flops"), Gate(**given.get("gate", {}))))
+                problems.append(
+                    parse(given["problem"], given.get("flops"), Gate(**given.get("gate", {})), given.get("without", ()))
+                )
             except (ValueError, KeyError, TypeError) as error:
                 raise BadInput(f"the line {line} is no problem: {error!r}") from error
         elif line:

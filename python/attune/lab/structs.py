@@ -1,11 +1,11 @@
-"""ctypes mirrors of lab/measure/engine_c_api.h. A test compares every offset with C's."""
+"""ctypes mirrors of lab/measure/engine_c_api.h and attune/attune_contender.h. A test compares every offset with C's."""
 
 from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_uint32, c_uint64, c_void_p
 
-from attune.c_api import fields
+from attune.c_api import ForwardArgs, ForwardDesc, fields
 
 ENGINE_VERSION = 1
 ROLE_CONTENDER, ROLE_TWIN = 0, 1
@@ -39,6 +39,29 @@ class LabCall(ctypes.Structure):
         ("user", c_void_p),
     ]
 
+
+CONTENDER_VERSION = 1
+
+
+class ContenderApi(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("version", c_uint32),
+        ("name", c_char_p),
+        ("create", ctypes.CFUNCTYPE(c_int32, POINTER(ForwardDesc), POINTER(c_void_p))),
+        ("run", ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(ForwardArgs), c_void_p)),
+        ("destroy", ctypes.CFUNCTYPE(None, c_void_p)),
+        ("workspace_bytes", ctypes.CFUNCTYPE(c_uint64, c_void_p)),
+        ("last_error", ctypes.CFUNCTYPE(c_void_p)),  # a function of Python can give no c_char_p
+    ]
+
+
+class LabCallable(ctypes.Structure):
+    _fields_ = [("callable", c_char_p), ("contender", POINTER(ContenderApi))]
+
+
+# Of attune_lab_serve, which only processes of `trial` need.
+SERVE = (c_int32, [c_char_p, c_int32, POINTER(LabCallable), c_int32])
 
 ENGINE_FUNCTIONS = {
     "attune_lab_session_create": (c_int32, [c_char_p, c_int32, POINTER(c_void_p)]),

@@ -140,6 +140,31 @@ attune_status attune_forward(attune_context* context, const attune_forward_desc*
 const char* attune_last_error(void) { return attune_error; }
 uint32_t attune_abi_version(void) { return ATTUNE_ABI_VERSION; }
 
+/* ---- a plug-in: what attune_forward computes, or by the environment something else ---- */
+
+static int32_t plugin_create(const attune_forward_desc* desc, void** instance) {
+  if (desc->dim_qk == 9) return 1;
+  *instance = malloc(sizeof *desc);
+  memcpy(*instance, desc, sizeof *desc);
+  return 0;
+}
+static int32_t plugin_run(void* instance, const attune_forward_args* args, void* stream) {
+  attune_context context = {"fake/plugin"};
+  if (getenv("FAKE_PLUGIN_WRONG") != NULL) strcpy(context.kernel, "fake/wrong");
+  return (int32_t)attune_forward(&context, instance, args, stream);
+}
+static uint64_t plugin_workspace_bytes(void* instance) {
+  (void)instance;
+  return 64;
+}
+static const char* plugin_last_error(void) { return "no head dimension 9"; }
+const attune_contender_api* attune_contender(void) {
+  static const attune_contender_api api = {
+      sizeof api, ATTUNE_CONTENDER_VERSION, "outsider",       plugin_create, plugin_run,
+      free,       plugin_workspace_bytes,   plugin_last_error};
+  return &api;
+}
+
 /* ---- the engine ---- */
 
 enum { most_graphs = 16, text_size = 1 << 16 };

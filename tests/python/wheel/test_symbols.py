@@ -16,7 +16,8 @@ NEWEST = {"GLIBC": wheel.GLIBC, "GCC": (8,)}
 @pytest.fixture(scope="module")
 def binaries():
     """Every binary of the wheel by name."""
-    paths = [file.locate() for file in importlib.metadata.files("attune")]
+    # Scripts lie elsewhere than where the wheel was unpacked to.
+    paths = [file.locate() for file in importlib.metadata.files("attune") if ".." not in file.parts]
     open_files = {path.name: path.open("rb") for path in paths if path.read_bytes().startswith(b"\x7fELF")}
     yield {name: ELFFile(file) for name, file in open_files.items()}
     for file in open_files.values():
@@ -28,8 +29,8 @@ def test_the_tag_is_that_of_glibc_2_28():
     assert f"Tag: py3-none-manylinux_2_28_{platform.machine()}" in tags
 
 
-def test_the_library_is_there(binaries):
-    assert "libattune.so" in binaries
+def test_the_library_and_the_command_are_there(binaries):
+    assert {"libattune.so", "libattune_lab_engine.so"} <= binaries.keys()
 
 
 def test_no_symbol_is_newer_than_the_tag(binaries):

@@ -1,0 +1,209 @@
+#include "lab/trial/child.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "core/error.hpp"
+#include "lab/measure/contender.hpp"
+#include "lab/trial/places.hpp"
+
+namespace attune::lab {
+namespace {
+
+constexpr int answer_descriptor = 3;  // in the process
+constexpr int look_milliseconds = 100;
+
+bool needs_python(const nlohmann::json& job) {
+  const auto is_callable = [](const nlohmann::json& entrant) { return entrant.at("callable") != ""; };
+  return job.contains("entrant") ? is_callable(job.at("entrant"))
+                                 : std::ranges::any_of(job.at("entrants"), is_callable);
+}
+
+std::vector<std::string> command_for(const nlohmann::json& job, const TrialOptions& options) {
+  if (!needs_python(job)) {
+    std::vector<std::string> command = own_command();
+    command.insert(command.end(), {"trial", std::to_string(answer_descriptor)});
+    return command;
+  }
+  show_package_to_python(package_beside(own_folder()));
+  const std::string engine = library_in(own_folder(), "libattune_lab_engine.so", "a function of Python");
+  return {options.python, "-m", "attune.lab", "trial", "--engine", engine, std::to_string(answer_descriptor)};
+}
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+File file_holding(const std::string& text) {
+  File file(std::tmpfile(), std::fclose);
+  if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
+      std::fseek(file.get(), 0, SEEK_SET) != 0)
+    fail(ATTUNE_INTERNAL_ERROR, "cannot write a temporary file: {}", std::strerror(errno));
+  return file;
+}
+
+// A process in a group of its own, so that whatever it starts ends with it.
+class Process {
+ public:
+  Process(std::vector<std::string> command, const std::string& input) {
+    const File file = file_holding(input);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) fail(ATTUNE_INTERNAL_ERROR, "no pipe can be made: {}", std::strerror(errno));
+    answers_ = ends[0];
+    std::vector<char*> arguments;
+    for (std::string& word : command) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    // What foreign code prints is a remark, never part of this command's output. The pipe's end is moved last: it may
+    // have the number of the answers itself, which then must lose its "close on exec".
+    posix_spawn_file_actions_adddup2(&actions, fileno(file.get()), STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], answer_descriptor);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    const int error = posix_spawnp(&pid_, arguments[0], &actions, &attributes, arguments.data(), environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    if (error == 0) return;
+    close(answers_);
+    fail(ATTUNE_NO_DEVICE, "cannot start '{}': {}", command[0], std::strerror(error));
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+  ~Process() {
+    end();
+    close(answers_);
+  }
+
+  // What it has written by now, after at most `look_milliseconds`.
+  std::string read_some() const {
+    pollfd ready{answers_, POLLIN, 0};
+    if (poll(&ready, 1, look_milliseconds) <= 0) return "";
+    char buffer[65536];
+    const ssize_t got = read(answers_, buffer, sizeof buffer);
+    return {buffer, got > 0 ? static_cast<size_t>(got) : 0};
+  }
+
+  bool ended() {
+    if (!status_ && waitpid(pid_, &status_.emplace(), WNOHANG) != pid_) status_.reset();
+    return status_.has_value();
+  }
+
+  std::string how_it_ended() const {
+    if (WIFSIGNALED(*status_))
+      return fmt::format("crashed: signal {} ({})", WTERMSIG(*status_), strsignal(WTERMSIG(*status_)));
+    return fmt::format("ended the process with exit status {}", WEXITSTATUS(*status_));
+  }
+
+  void end() {
+    kill(-pid_, SIGKILL);
+    int status = 0;
+    while (!status_ && waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!status_) status_ = status;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int answers_ = -1;
+  std::optional<int> status_;
+};
+
+// Takes whole lines off the text.
+std::vector<nlohmann::json> lines_of(std::string& text) {
+  std::vector<nlohmann::json> lines;
+  for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+    nlohmann::json line = nlohmann::json::parse(text.substr(0, end), nullptr, false);
+    if (line.is_object()) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+class Conversation {
+ public:
+  Conversation(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress)
+      : options_(options), progress_(progress), process_(command_for(job, options), job.dump()) {}
+
+  TrialAnswer answer() {
+    for (bool more = true; more;) {
+      const bool ended = process_.ended();  // before the last look, or what it wrote meanwhile is lost
+      text_ += process_.read_some();
+      for (const nlohmann::json& line : lines_of(text_)) hear(line);
+      if (answered()) return std::move(answer_);
+      if (ended) {
+        answer_.lost = process_.how_it_ended();
+        more = false;
+      } else if (at_work_.at >= 0 && steady_clock().now() - heard_ > options_.limit_seconds) {
+        answer_.lost = fmt::format("hung: one step took longer than {:g} s (--limit)", options_.limit_seconds);
+        more = false;
+      }
+    }
+    answer_.at = last_at_work_;
+    return std::move(answer_);
+  }
+
+ private:
+  bool answered() const { return answer_.done || answer_.rounds || answer_.status; }
+
+  void hear(const nlohmann::json& line) {
+    heard_ = steady_clock().now();
+    if (line.contains("outcome")) {
+      answer_.outcomes.push_back(outcome_from_json(line.at("outcome")));
+    } else if (line.contains("done")) {
+      answer_.done = true;
+    } else if (line.contains("rounds")) {
+      answer_.rounds = rounds_from_json(line.at("rounds"));
+    } else if (line.contains("error")) {
+      answer_.lost = line.at("error");
+      answer_.status = static_cast<attune_status>(line.at("status").get<int>());
+      answer_.at = last_at_work_;
+    } else {
+      at_work_ = {line.at("at"), line.at("contender"), line.at("round")};
+      if (at_work_.at >= 0) last_at_work_ = at_work_.at;
+      if (progress_) progress_(at_work_);
+    }
+  }
+
+  const TrialOptions& options_;
+  const TrialProgress& progress_;
+  Process process_;
+  std::string text_;
+  TrialAnswer answer_;
+  AtWork at_work_;
+  int last_at_work_ = -1;
+  double heard_ = steady_clock().now();
+};
+
+}  // namespace
+
+TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress) {
+  return Conversation(job, options, progress).answer();
+}
+
+std::vector<Outcome> judge_apart(const CheckJob& job, const TrialOptions& options) {
+  TrialAnswer answer = run_trial(to_json(job), options);
+  std::vector<Outcome> outcomes = std::move(answer.outcomes);
+  if (!answer.done && outcomes.size() < job.cases.size()) {
+    const Case& what = job.cases[outcomes.size()];
+    Outcome& lost = outcomes.emplace_back(Outcome{what, {}, {}, {}, {}});
+    lost.of.kernel = job.entrant.name;
+    lost.judgement.ok = false;
+    lost.judgement.failure = answer.lost;
+  }
+  for (Outcome& outcome : outcomes) outcome.of.option = job.entrant.option();
+  return outcomes;
+}
+
+}  // namespace attune::lab

@@ -1,0 +1,10 @@
+# Code from outside that the command is given: a plug-in and a library that make mistakes, the plug-in twice.
+foreach(name faulty_plugin faulty_library)
+  add_library(${name} MODULE ${CMAKE_CURRENT_LIST_DIR}/${name}.c)
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS} m)
+  set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests C_VISIBILITY_PRESET default)
+  add_dependencies(test_lab_trial ${name})
+endforeach()
+add_dependencies(test_lab_trial attune_command attune attune_lab_engine)
