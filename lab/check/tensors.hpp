@@ -114,8 +114,8 @@ void for_each_buffer(AnyTensors& tensors, Body&& body) {
 // Buffers for the problem, all poison; bytes of the mask read as "visible".
 Tensors allocate(const Problem& problem, Storage storage);
 
-// The problem of a call on the CPU, where offsets must end with the last row: rows that belong to no sequence, which a GPU
-// passes over, are not in its tensors.
+// The problem of a call on the CPU, where offsets must end with the last row: rows that belong to no sequence, which a
+// GPU passes over, are not in its tensors.
 Problem without_spare_rows(const Tensors& tensors);
 
 // The problem with the strides that `storage` gives it.

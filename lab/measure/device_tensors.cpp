@@ -57,9 +57,8 @@ DeviceTensors::DeviceTensors(Gpu& gpu, const Tensors& host, uint64_t workspace_b
 
 void DeviceTensors::download(Tensors& to) const {
   size_t index = 0;
-  for_each_buffer(to, [&](const OperandRow&, size_t, Buffer& buffer) {
-    gpu_.download(buffer.whole(), places_[index++]);
-  });
+  for_each_buffer(to,
+                  [&](const OperandRow&, size_t, Buffer& buffer) { gpu_.download(buffer.whole(), places_[index++]); });
 }
 
 DeviceTensors::~DeviceTensors() { gpu_.release(slab_); }

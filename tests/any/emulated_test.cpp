@@ -174,17 +174,19 @@ TEST_F(Emulated, HugeScalesOfTinyScoresAreExact) {
       Problem problem = parse_problem(fmt::format("fwd b1 h1/1 q20 k40 d16 {}", dtype));
       problem.scale = scale;
       Tensors tensors = lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);
-      for (lab::Buffer* buffer : {&tensors.q, &tensors.k})
-        for (int64_t i = 0; i < (buffer == &tensors.q ? 20 : 40) * 16; ++i)
+      for (lab::Buffer* buffer : {&tensors[Operand::q], &tensors[Operand::k]})
+        for (int64_t i = 0; i < (buffer == &tensors[Operand::q] ? 20 : 40) * 16; ++i)
           store_element(buffer->data(), problem.dtype, i, load_element(buffer->data(), problem.dtype, i) * 0x1p-64f);
-      emulator::forward(tensors.problem, tensors.args(), 1);
+      emulator::forward(tensors.problem, tensors.operands(), 1);
       for (int64_t row = 0; row < 20; ++row) {
         std::vector<double> right(16);
         double lse = 0;
-        cpu::reference_row(problem, tensors.args(), 0, 0, row, right.data(), &lse, nullptr);
-        ASSERT_NEAR(tensors.lse.as<float>()[row], lse, 2e-5 * std::max(1.0, std::abs(lse))) << dtype << " " << scale;
+        cpu::reference_row(problem, tensors.operands(), 0, 0, row, right.data(), &lse, nullptr);
+        ASSERT_NEAR(tensors[Operand::lse].as<float>()[row], lse, 2e-5 * std::max(1.0, std::abs(lse)))
+            << dtype << " " << scale;
         for (int64_t d = 0; d < 16; ++d)
-          ASSERT_NEAR(load_element(tensors.o.data(), problem.dtype, row * 16 + d), right[static_cast<size_t>(d)], 0.02)
+          ASSERT_NEAR(load_element(tensors[Operand::o].data(), problem.dtype, row * 16 + d),
+                      right[static_cast<size_t>(d)], 0.02)
               << dtype << " " << scale;
       }
     }

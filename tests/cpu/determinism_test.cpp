@@ -266,7 +266,7 @@ TEST_P(CpuThreads, DecodingDoesNotDependOnTheBatch) {
       args.k = moved(all.k, desc.k);
       args.v = moved(all.v, desc.v);
       args.o = const_cast<char*>(moved(all.o, desc.o));
-      desc.seq_k = sequence_of(problem, all, b).seq_k;
+      desc.seq_k = sequence_of(problem, operands_of(all), b).seq_k;
       ASSERT_EQ(context.forward(desc, args), ATTUNE_OK) << attune_last_error();
     }
     EXPECT_EQ(whole.o.copy(), together) << text;

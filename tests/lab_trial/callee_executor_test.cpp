@@ -27,9 +27,11 @@ TEST(DeviceTensors, ComeBackWithWhatStandsAroundThem) {
   static_cast<float*>(there.operands().out(Operand::o))[-1] = 6;  // in the red zone
   Tensors back = host;
   there.download(back);
-  EXPECT_EQ(back.o.as<float>()[0], 5);
+  EXPECT_EQ(back[Operand::o].as<float>()[0], 5);
   EXPECT_NE(stray_writes(back), "");
-  EXPECT_EQ(std::memcmp(back.q.whole().data(), host.q.whole().data(), host.q.whole().size()), 0);
+  EXPECT_EQ(
+      std::memcmp(back[Operand::q].whole().data(), host[Operand::q].whole().data(), host[Operand::q].whole().size()),
+      0);
 }
 
 TEST(CalleeExecutor, RunsOnAStreamAndThenAsAGraphOnOtherMemory) {
@@ -39,7 +41,7 @@ TEST(CalleeExecutor, RunsOnAStreamAndThenAsAGraphOnOtherMemory) {
   const auto executor = make_callee_executor({.plugin = plugin}, &gpu, [&](bool works) { at_work.push_back(works); });
   Tensors tensors = inputs("fwd b1 h2/2 q20 k30 d16 f32");
   EXPECT_EQ(executor->choose("", tensors.problem).kernel, "outsider");
-  executor->Executor::forward("", tensors);
+  executor->Executor::run("", tensors);
   EXPECT_EQ(gpu.recorded, 1);
   EXPECT_EQ(gpu.memory.size(), 2u) << "the first call's and the judged ones";
   EXPECT_TRUE(gpu.live.empty()) << "all of it was released";
