@@ -1,10 +1,9 @@
 // One block's step of the online softmax, as both Hopper kernels take it.
 //
-// A step has two properties that do not depend on each other. Its block is masked or not: only a masked one may hide
-// keys. And the step finds its maximum, takes that of a sample of its scores, or trusts the one of earlier blocks. P is
-// relative to that maximum in float32 and loses nothing by being larger than 1, so a maximum that was too small shows
-// in the sum. Then the warp scores the block again and finds the maximum. The same happens to a row that trusts before
-// it has seen a key: its sum is infinite.
+// A step has two properties that do not depend on each other. Its block is masked or not: only a masked one hides
+// keys, and only after one may a row have seen nothing yet. And it finds its maximum, takes that of a sample of its
+// scores, or trusts the one of earlier blocks. P is relative to that maximum in float32 and loses nothing by being
+// larger than 1, so a maximum that was too small shows in the sum; then the warp scores the block again and finds it.
 #pragma once
 
 #include "kernels/attention/key_range.cuh"
