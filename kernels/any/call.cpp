@@ -4,8 +4,6 @@
 #include <array>
 #include <climits>
 
-#include "kernels/attention/visibility.hpp"
-
 namespace attune::any {
 
 using device::any::Call;
@@ -14,6 +12,9 @@ static_assert(device::any::feature_softcap == ATTUNE_SOFTCAP && device::any::fea
               device::any::feature_bias == ATTUNE_BIAS && device::any::feature_mask == ATTUNE_MASK &&
               device::any::feature_packed == ATTUNE_PACKED && device::any::feature_used_q == ATTUNE_USED_Q &&
               device::any::feature_used_k == ATTUNE_USED_K && device::any::feature_lse == ATTUNE_LSE);
+static_assert(int(device::any::Causal::top_left) == int(Causal::top_left) &&
+              int(device::any::Causal::bottom_right) == int(Causal::bottom_right) &&
+              device::any::unbounded == unbounded);
 static_assert(int(device::Dtype::f16) == int(Dtype::f16) && int(device::Dtype::bf16) == int(Dtype::bf16) &&
               int(device::Dtype::f32) == int(Dtype::f32));
 
@@ -50,7 +51,7 @@ Call call_of(const Problem& problem) {
   call.features = problem.features;
   call.dim_qk = static_cast<int32_t>(problem.dim_qk);
   call.dim_v = static_cast<int32_t>(problem.dim_v);
-  call.causal = visibility_of(problem).causal;
+  call.causal = static_cast<device::any::Causal>(problem.causal);
   call.bias_dtype = device_dtype(problem.bias_dtype);
   return call;
 }

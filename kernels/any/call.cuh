@@ -1,8 +1,7 @@
-// One call with every feature of attune_forward_desc, as the plain kernels see it.
+// One call with every feature of attune_forward_desc, as the plain kernels see it, and which keys a row sees in it.
 #pragma once
 
 #include "kernels/any/simt.cuh"
-#include "kernels/attention/key_range.cuh"
 #include "kernels/common/types.cuh"
 
 namespace attune::device::any {
@@ -10,6 +9,10 @@ namespace attune::device::any {
 // The bits of attune_features that a kernel asks for.
 constexpr uint32_t feature_softcap = 0x004, feature_sink = 0x008, feature_bias = 0x010, feature_mask = 0x020,
                    feature_packed = 0x040, feature_used_q = 0x080, feature_used_k = 0x100, feature_lse = 0x200;
+
+enum class Causal : int32_t { none = 0, top_left = 1, bottom_right = 2 };  // the values of attune_causal
+
+constexpr int64_t unbounded = -1;
 
 struct Strides {
   int64_t batch, row, head;
@@ -35,12 +38,53 @@ struct Call {
   double scale, softcap;
   uint32_t features;
   int32_t dim_qk, dim_v;
-  Alignment causal;
+  Causal causal;
   Dtype bias_dtype;
   int32_t reserved;
 };
 
 #ifdef ATTUNE_DEVICE
+
+// The mirror of core/visibility.hpp.
+struct Sequence {
+  int64_t first_row_q, first_row_k;  // where the sequence begins, in rows
+  int64_t seq_q, seq_k;              // rows and keys in use
+  int64_t stored_q;                  // rows that exist; those past seq_q see nothing
+};
+
+ATTUNE_DEVICE int64_t clamped(int64_t x, int64_t low, int64_t high) { return min_of(max_of(x, low), high); }
+
+// Lengths on the device are data: they are clamped to what the descriptor promises, not trusted.
+ATTUNE_DEVICE Sequence sequence_of(const Call& call, int64_t batch) {
+  Sequence s{0, 0, 0, call.seq_k, call.seq_q};
+  if (call.features & feature_packed) {
+    s.first_row_q = clamped(call.cu_seqlens_q[batch], 0, call.total_q);
+    s.first_row_k = clamped(call.cu_seqlens_k[batch], 0, call.total_k);
+    const int64_t end_q = clamped(call.cu_seqlens_q[batch + 1], 0, call.total_q);
+    const int64_t end_k = clamped(call.cu_seqlens_k[batch + 1], 0, call.total_k);
+    s.stored_q = clamped(end_q - s.first_row_q, 0, call.seq_q);
+    s.seq_k = clamped(end_k - s.first_row_k, 0, call.seq_k);
+  }
+  s.seq_q = s.stored_q;
+  if (call.features & feature_used_q) s.seq_q = clamped(call.used_q[batch], 0, s.seq_q);
+  if (call.features & feature_used_k) s.seq_k = clamped(call.used_k[batch], 0, s.seq_k);
+  return s;
+}
+
+struct KeyRange {
+  int64_t begin, end;  // end <= begin: none
+};
+
+// By length, causality and window; both ends rise with the row.
+ATTUNE_DEVICE KeyRange visible_keys(const Call& call, const Sequence& s, int64_t row) {
+  if (row >= s.seq_q) return {0, 0};
+  const int64_t diagonal = call.causal == Causal::top_left ? row : row + s.seq_k - s.seq_q;
+  KeyRange range{0, s.seq_k};
+  if (call.causal != Causal::none) range.end = min_of(range.end, diagonal + 1);
+  if (call.window_right != unbounded) range.end = min_of(range.end, diagonal + call.window_right + 1);
+  if (call.window_left != unbounded) range.begin = max_of(range.begin, diagonal - call.window_left);
+  return range;
+}
 
 // Element 0 of a row of q, k, v or o; packed sequences have no batch stride.
 ATTUNE_DEVICE int64_t row_offset(const Call& call, const Strides& strides, int64_t batch, int64_t row, int64_t head) {

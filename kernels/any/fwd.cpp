@@ -1,21 +1,9 @@
 // The host's side of kernel "any/fwd".
 #include "kernels/any/fwd.cuh"
 
+#include "core/error.hpp"
 #include "gpu/kernel.hpp"
-#include "jit/fields.hpp"
 #include "kernels/any/call.hpp"
-
-namespace attune::jit {
-
-using device::any_fwd::Config;
-using device::any_fwd::Variant;
-template <>
-inline constexpr auto fields<Variant> =
-    list(ATTUNE_FIELD(Variant, dtype), ATTUNE_FIELD(Variant, dim_qk), ATTUNE_FIELD(Variant, dim_v));
-template <>
-inline constexpr auto fields<Config> = list(ATTUNE_FIELD(Config, warps), ATTUNE_FIELD(Config, rows_per_warp));
-
-}  // namespace attune::jit
 
 namespace attune::any {
 namespace {
@@ -29,6 +17,18 @@ static_assert(sizeof(device::any_fwd::SharedStorage<Variant{}, Config{}>) ==
 
 Variant variant_of(const Problem& problem) {
   return {device_dtype(problem.dtype), compiled_dim(problem), compiled_dim(problem)};
+}
+
+std::string text_of(const Variant& variant) {
+  return jit::Initializer()
+      .add("dtype", variant.dtype)
+      .add("dim_qk", variant.dim_qk)
+      .add("dim_v", variant.dim_v)
+      .text();
+}
+
+std::string text_of(const Config& config) {
+  return jit::Initializer().add("warps", config.warps).add("rows_per_warp", config.rows_per_warp).text();
 }
 
 // Best first: many rows per CTA share a tile of keys; few queries need few rows.
@@ -56,14 +56,20 @@ class Forward final : public gpu::GpuKernel {
   }
 
   // The prediction is too coarse to tell configurations apart.
-  std::vector<gpu::Choice> choices(const Problem& problem, const gpu::DeviceProperties& device) const override {
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
     const double flops_per_second_and_sm = problem.dtype == Dtype::f32 ? 15e9 : 60e9;
     const double seconds = 10e-6 + useful_flops(problem) / (flops_per_second_and_sm * device.sm_count);
-    std::vector<gpu::Choice> list;
-    for (const Config& config : configs_for(problem, device))
-      list.push_back(
-          {seconds, [config] { return jit::text_of(config); }, [problem, config] { return recipe(problem, config); }});
+    std::vector<Configuration> list;
+    for (const Config& config : configs_for(problem, device)) list.push_back({text_of(config), seconds});
     return list;
+  }
+
+  gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
+                     std::string_view text) const override {
+    for (const Config& config : configs_for(problem, device))
+      if (text_of(config) == text) return recipe(problem, config);
+    fail(ATTUNE_INVALID_ARGUMENT, "any/fwd has no configuration '{}' for {}", text, to_string(problem));
   }
 
  private:
@@ -73,8 +79,8 @@ class Forward final : public gpu::GpuKernel {
     unit.name = "any/fwd";
     unit.file = "kernels/any/fwd.cuh";
     unit.scope = "attune::device::any_fwd";
-    unit.variant = jit::text_of(variant);
-    unit.config = jit::text_of(config);
+    unit.variant = text_of(variant);
+    unit.config = text_of(config);
     unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, call.used_k),
                    ATTUNE_OFFSET_FACT(Params, call.mask_strides), ATTUNE_OFFSET_FACT(Params, call.softcap),
                    ATTUNE_OFFSET_FACT(Params, blocks)};

@@ -15,9 +15,6 @@
 #pragma once
 
 #include "kernels/any/call.cuh"
-#include "kernels/attention/key_range.cuh"
-#include "kernels/attention/scores.cuh"
-#include "kernels/attention/sequence.cuh"
 
 namespace attune::device::any_fwd {
 
@@ -77,15 +74,35 @@ ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_bytes_p
 
 #ifdef ATTUNE_DEVICE
 
-ATTUNE_DEVICE SequenceRows sequence_of(const Call& call, int64_t batch) {
-  return sequence_rows({call.cu_seqlens_q, call.cu_seqlens_k, call.used_q, call.used_k, call.seq_q, call.seq_k,
-                        call.total_q, call.total_k},
-                       batch);
-}
+// How a score becomes a logit. Without softcap and bias the logit stays in units of |scale|, so that a huge scale
+// cannot overflow and differences lose nothing.
+template <typename Real>
+struct Logits {
+  bool plain;
+  Real sign, scale, cap;
+  double unit;       // natural logits per unit of x
+  Real exp2_factor;  // exp(a - b) = exp2((a - b) * exp2_factor)
 
-ATTUNE_DEVICE Band<int64_t> visible_band(const Call& call, const SequenceRows& sequence) {
-  return band_of<int64_t>({call.causal, call.window_left, call.window_right}, sequence.seq_q, sequence.seq_k);
-}
+  ATTUNE_DEVICE explicit Logits(const Call& call)
+      : plain((call.features & (feature_softcap | feature_bias)) == 0),
+        sign(call.scale < 0 ? -1 : 1),
+        scale(static_cast<Real>(call.scale)),
+        cap(static_cast<Real>(call.softcap)),
+        unit(plain ? fabs(call.scale) : 1.0),
+        exp2_factor(static_cast<Real>(fmin(unit * log2_e, 3.0e38))) {}
+
+  ATTUNE_DEVICE Real operator()(const Call& call, Real score, const Block& block, int64_t row, int64_t key) const {
+    if (plain) return sign * score;
+    Real x = scale * score;
+    if (call.features & feature_softcap) x = cap * tanh(x / cap);
+    if (call.features & feature_bias) {
+      // Two overflows must not meet as inf - inf in the softmax.
+      const Real limit = 3.0e38f;
+      x = fmin(fmax(x, -limit), limit) + bias_at(call, block.batch, block.head, row, key);
+    }
+    return x;
+  }
+};
 
 constexpr int64_t nowhere = -0x7fffffffffffffff;  // the offset of a row that is not there
 
@@ -127,22 +144,19 @@ struct Rows {
 
   const Call& call;
   const Block& block;
-  const SequenceRows sequence;
-  const Band<int64_t> band;
-  const ScoreRule<Real> scores;
+  const Sequence sequence;
+  const Logits<Real> logits;
   Storage& shared;
   const int lane;
   const int slot;           // of the warp's first row in `shared`
   const int64_t first_row;  // of the warp
   Real o[rows][lane_values];
 
-  ATTUNE_DEVICE Rows(const Call& of_call, const Block& of_block, const SequenceRows& of_sequence, Storage& storage)
+  ATTUNE_DEVICE Rows(const Call& of_call, const Block& of_block, const Sequence& of_sequence, Storage& storage)
       : call(of_call),
         block(of_block),
         sequence(of_sequence),
-        band(visible_band(of_call, of_sequence)),
-        scores(score_rule<Real>(of_call.scale, of_call.softcap, (of_call.features & feature_softcap) != 0,
-                                (of_call.features & feature_bias) != 0)),
+        logits(of_call),
         shared(storage),
         lane(threadIdx.x % warp_size),
         slot(threadIdx.x / warp_size * rows),
@@ -201,33 +215,24 @@ struct Rows {
     for (int r = 0; r < rows; ++r) shared.p[slot + r][lane] = score[r];
   }
 
-  // Rows past the last one in use see nothing.
-  ATTUNE_DEVICE bool sees(int64_t row, int64_t key) const {
-    return row < sequence.seq_q && key >= band.begin(row) && key < band.end(row) &&
-           !masked(call, block.batch, block.head, row, key);
-  }
-
-  ATTUNE_DEVICE Real logit(Real product, int64_t row, int64_t key) const {
-    return logit_of(scores, product, scores.is_biased ? bias_at(call, block.batch, block.head, row, key) : 0.f);
-  }
-
   // Scores to probabilities, in shared.p; the output so far is brought to the new maximum.
   ATTUNE_DEVICE void update_softmax(int64_t key) {
     ATTUNE_ROLLED
     for (int r = 0; r < rows; ++r) {
       const int64_t row = first_row + r;
-      bool seen = sees(row, key);
-      const Real x = seen ? logit(shared.p[slot + r][lane], row, key) : -infinity();
+      const KeyRange keys = visible_keys(call, sequence, row);
+      bool seen = key >= keys.begin && key < keys.end && !masked(call, block.batch, block.head, row, key);
+      const Real x = seen ? logits(call, shared.p[slot + r][lane], block, row, key) : -infinity();
       seen = seen && x != -infinity();  // a bias of -inf hides the key, too
       const Real old_max = shared.max[slot + r];
       const Real max = fmax(old_max, warp_max(seen ? x : -infinity()));
-      const Real p = seen ? exp2((x - max) * scores.exp2_factor) : Real(0);
+      const Real p = seen ? exp2((x - max) * logits.exp2_factor) : Real(0);
       const Real sum = warp_sum(p);
       shared.p[slot + r][lane] = p;
       __syncwarp();
       if (lane == 0) {
         Real factor = 1;
-        if (max != old_max) factor = old_max == -infinity() ? Real(0) : exp2((old_max - max) * scores.exp2_factor);
+        if (max != old_max) factor = old_max == -infinity() ? Real(0) : exp2((old_max - max) * logits.exp2_factor);
         shared.max[slot + r] = max;
         shared.sum[slot + r] = shared.sum[slot + r] * factor + sum;
         shared.factor[slot + r] = factor;
@@ -254,7 +259,7 @@ struct Rows {
       const bool empty = shared.max[slot + r] == -infinity() && shared.sum[slot + r] == 0;
       const bool has_sink = (call.features & feature_sink) && row < sequence.seq_q;
       // In float64, since logits in natural units may be huge.
-      const double max = empty ? nothing : static_cast<double>(shared.max[slot + r]) * scores.unit;
+      const double max = empty ? nothing : static_cast<double>(shared.max[slot + r]) * logits.unit;
       const double sink = has_sink ? static_cast<double>(call.sink[block.head]) : nothing;
       const double largest = fmax(max, sink);
       const double weight = empty ? 0.0 : max == largest ? 1.0 : exp(max - largest);
@@ -287,14 +292,14 @@ struct Rows {
 template <Variant variant, Config config>
 ATTUNE_DEVICE void run_block(const Call& call, const Block& block, SharedStorage<variant, config>& shared) {
   using Storage = SharedStorage<variant, config>;
-  const SequenceRows sequence = sequence_of(call, block.batch);
+  const Sequence sequence = sequence_of(call, block.batch);
   if (block.first_row >= sequence.stored_q) return;
   Rows<variant, config> rows(call, block, sequence, shared);
   rows.load_queries();
 
   const int64_t last_row = min_of(block.first_row + Storage::rows, sequence.seq_q) - 1;
-  const int64_t begin = rows.band.begin(block.first_row);
-  const int64_t end = last_row < block.first_row ? 0 : rows.band.end(last_row);
+  const int64_t begin = visible_keys(call, sequence, block.first_row).begin;
+  const int64_t end = last_row < block.first_row ? 0 : visible_keys(call, sequence, last_row).end;
   for (int64_t first_key = begin; first_key < end; first_key += keys_per_tile) {
     __syncthreads();  // the values before have been read
     rows.template load_tile<variant.dim_qk>(Storage::k_stride, call.dim_qk, call.k, call.k_strides, first_key, end);

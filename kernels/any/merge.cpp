@@ -58,19 +58,12 @@ class Merge final : public gpu::GpuKernel {
   }
 
   // Memory limits it.
-  std::vector<gpu::Choice> choices(const Problem& problem, const gpu::DeviceProperties&) const override {
+  std::vector<Configuration> configurations_on(const Problem& problem, const gpu::DeviceProperties&) const override {
     constexpr double bytes_per_second = 2e12;
-    return {{3e-6 + compulsory_bytes(problem) / bytes_per_second, [] { return the_unit().config; },
-             [problem] { return recipe_for(problem); }}};
+    return {{the_unit().config, 3e-6 + compulsory_bytes(problem) / bytes_per_second}};
   }
 
-  void make_ready(int device_index, Context& context) const override { context.gpu().load(the_unit(), device_index); }
-  bool is_ready(int device_index, const Context& context) const override {
-    return context.gpu().is_loaded(the_unit(), device_index);
-  }
-
- private:
-  static gpu::Recipe recipe_for(const Problem& problem) {
+  gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties&, std::string_view) const override {
     const int64_t rows = problem.batch * problem.heads_q * problem.seq_q;
     const bool with_lse = problem.has(ATTUNE_LSE);
     return {{gpu::make_step(the_unit(), grid_for((rows + Config{}.warps - 1) / Config{}.warps), constants_of(problem),
@@ -81,6 +74,11 @@ class Merge final : public gpu::GpuKernel {
                               out.lse = with_lse ? operands.out<float>(Operand::lse) : nullptr;
                             })},
             0};
+  }
+
+  void make_ready(int device_index, Context& context) const override { context.gpu().load(the_unit(), device_index); }
+  bool is_ready(int device_index, const Context& context) const override {
+    return context.gpu().is_loaded(the_unit(), device_index);
   }
 };
 const Registration<Merge> registration;

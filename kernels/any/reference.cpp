@@ -1,21 +1,9 @@
 // The host's side of kernel "any/reference".
 #include "kernels/any/reference.hpp"
 
-#include "jit/fields.hpp"
+#include "core/error.hpp"
 #include "kernels/any/call.hpp"
 #include "kernels/any/reference.cuh"
-
-namespace attune::jit {
-
-using device::any_reference::Config;
-using device::any_reference::Variant;
-template <>
-inline constexpr auto fields<Variant> =
-    list(ATTUNE_FIELD(Variant, dtype), ATTUNE_FIELD(Variant, dim_qk), ATTUNE_FIELD(Variant, dim_v));
-template <>
-inline constexpr auto fields<Config> = list(ATTUNE_FIELD(Config, warps));
-
-}  // namespace attune::jit
 
 namespace attune::any {
 namespace {
@@ -37,21 +25,22 @@ class Reference final : public gpu::GpuKernel {
     return {};
   }
 
-  std::vector<gpu::Choice> choices(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    const double seconds = 20e-6 + useful_flops(problem) / (5e9 * device.sm_count);
-    return {{seconds, [] { return jit::text_of(Config{}); }, [problem] { return recipe(problem); }}};
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
+    return {{jit::Initializer().add("warps", Config{}.warps).text(),
+             20e-6 + useful_flops(problem) / (5e9 * device.sm_count)}};
   }
 
- private:
-  static gpu::Recipe recipe(const Problem& problem) {
+  gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties&, std::string_view text) const override {
     const Variant variant{device_dtype(problem.dtype), compiled_dim(problem), compiled_dim(problem)};
     const Config config;
     jit::DeviceUnit unit;
     unit.name = "any/reference";
     unit.file = "kernels/any/reference.cuh";
     unit.scope = "attune::device::any_reference";
-    unit.variant = jit::text_of(variant);
-    unit.config = jit::text_of(config);
+    unit.variant =
+        jit::Initializer().add("dtype", variant.dtype).add("dim_qk", variant.dim_qk).add("dim_v", variant.dim_v).text();
+    unit.config = text;
     unit.threads = static_cast<uint32_t>(config.warps * 32);
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
     unit.layout = {ATTUNE_SIZE_FACT(Params),

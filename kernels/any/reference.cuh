@@ -48,47 +48,6 @@ ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
 
 #ifdef ATTUNE_DEVICE
 
-// The rules of rows and keys once more, apart from kernels/attention on purpose: a mistake there must not judge itself.
-struct Sequence {
-  int64_t first_row_q, first_row_k;  // where the sequence begins, in rows
-  int64_t seq_q, seq_k;              // rows and keys in use
-  int64_t stored_q;                  // rows that exist; those past seq_q see nothing
-};
-
-ATTUNE_DEVICE int64_t within(int64_t x, int64_t low, int64_t high) { return min_of(max_of(x, low), high); }
-
-// Lengths on the device are data. They are clamped to what the descriptor promises, not trusted.
-ATTUNE_DEVICE Sequence sequence_of(const Call& call, int64_t batch) {
-  Sequence s{0, 0, 0, call.seq_k, call.seq_q};
-  if (call.features & feature_packed) {
-    s.first_row_q = within(call.cu_seqlens_q[batch], 0, call.total_q);
-    s.first_row_k = within(call.cu_seqlens_k[batch], 0, call.total_k);
-    const int64_t end_q = within(call.cu_seqlens_q[batch + 1], 0, call.total_q);
-    const int64_t end_k = within(call.cu_seqlens_k[batch + 1], 0, call.total_k);
-    s.stored_q = within(end_q - s.first_row_q, 0, call.seq_q);
-    s.seq_k = within(end_k - s.first_row_k, 0, call.seq_k);
-  }
-  s.seq_q = s.stored_q;
-  if (call.features & feature_used_q) s.seq_q = within(call.used_q[batch], 0, s.seq_q);
-  if (call.features & feature_used_k) s.seq_k = within(call.used_k[batch], 0, s.seq_k);
-  return s;
-}
-
-struct KeyRange {
-  int64_t begin, end;  // end <= begin: none
-};
-
-// By length, causality and window; both ends rise with the row.
-ATTUNE_DEVICE KeyRange visible_keys(const Call& call, const Sequence& s, int64_t row) {
-  if (row >= s.seq_q) return {0, 0};
-  const int64_t diagonal = call.causal == Alignment::top_left ? row : row + s.seq_k - s.seq_q;
-  KeyRange range{0, s.seq_k};
-  if (call.causal != Alignment::none) range.end = min_of(range.end, diagonal + 1);
-  if (call.window_right >= 0) range.end = min_of(range.end, diagonal + call.window_right + 1);
-  if (call.window_left >= 0) range.begin = max_of(range.begin, diagonal - call.window_left);
-  return range;
-}
-
 template <Variant variant, Config config>
 struct Row {
   using Storage = SharedStorage<variant, config>;

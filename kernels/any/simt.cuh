@@ -10,6 +10,7 @@
 namespace attune::device {
 
 constexpr int warp_size = 32;
+constexpr double log2_e = 1.4426950408889634074;
 
 struct alignas(16) Float4 {
   float x, y, z, w;

@@ -1,8 +1,6 @@
 // The host's side of key_range.cuh: what a problem says of rows and keys.
 #pragma once
 
-#include <string_view>
-
 #include "core/problem.hpp"
 #include "kernels/attention/key_range.cuh"
 
@@ -16,12 +14,3 @@ inline device::Visibility visibility_of(const Problem& problem) {
 }
 
 }  // namespace attune
-
-namespace attune::device {
-
-// As an initialiser names it.
-constexpr std::string_view initializer_of(Mask mask) {
-  return mask == Mask::full ? "Mask::full" : mask == Mask::causal ? "Mask::causal" : "Mask::ranged";
-}
-
-}  // namespace attune::device

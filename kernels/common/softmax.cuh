@@ -25,14 +25,6 @@ ATTUNE_DEVICE void mask_columns(float (&s)[columns / 2], const int (&limit)[2], 
     if (j / 4 * 8 + j % 2 >= limit[j / 2 % 2] - lane % 4 * 2) s[j] = minus_infinity;
 }
 
-// Hides the columns before limit[i].
-template <int columns>
-ATTUNE_DEVICE void mask_columns_before(float (&s)[columns / 2], const int (&limit)[2], int lane) {
-#pragma unroll
-  for (int j = 0; j < columns / 2; ++j)
-    if (j / 4 * 8 + j % 2 < limit[j / 2 % 2] - lane % 4 * 2) s[j] = minus_infinity;
-}
-
 // Moves a maximum that a row outgrew, and says by how much earlier results must shrink; false if none did in this warp.
 // P may reach 2^8 before that: sums are float32 and keep the same reference, so nothing is lost, and most blocks leave
 // O alone.
@@ -109,12 +101,11 @@ ATTUNE_DEVICE void score_again(float (&s)[columns / 2], const uint8_t* q_rows, i
   for (int step = 0; step < dim / 16; ++step) {
     uint32_t a[4];
     ldmatrix_x4(a, q_rows + swizzled_offset(row + lane % 16, step * 16 + lane / 16 * 8, tile_rows));
-    // The swizzle repeats after eight rows, so one address serves all columns.
-    const uint8_t* first = k_rows + swizzled_offset(lane / 16 * 8 + lane % 8, step * 16 + lane / 8 % 2 * 8, columns);
 #pragma unroll
     for (int j = 0; j < columns / 16; ++j) {
       uint32_t b[4];
-      ldmatrix_x4(b, first + 16 * j * panel_row_bytes);
+      ldmatrix_x4(b,
+                  k_rows + swizzled_offset(16 * j + lane / 16 * 8 + lane % 8, step * 16 + lane / 8 % 2 * 8, columns));
       mma_16x8x16<dtype>(&s[8 * j], a, b[0], b[1]);
       mma_16x8x16<dtype>(&s[8 * j + 4], a, b[2], b[3]);
     }

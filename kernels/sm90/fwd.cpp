@@ -1,36 +1,11 @@
 // The host's side of kernel "sm90/fwd": what it takes, how tiles are shared out, and which configuration is best.
-#include "kernels/sm90/fwd.hpp"
+#include "kernels/sm90/fwd.cuh"
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "gpu/kernel.hpp"
-#include "jit/fields.hpp"
-#include "kernels/attention/visibility.hpp"
-#include "kernels/sm90/fwd_cost.hpp"
 #include "kernels/sm90/host.hpp"
-
-namespace attune::device::sm90_fwd {
-
-constexpr std::string_view initializer_of(Turns turns) {
-  return turns == Turns::none ? "Turns::none" : "Turns::products";
-}
-
-}  // namespace attune::device::sm90_fwd
-
-namespace attune::jit {
-
-using device::sm90_fwd::Config;
-using device::sm90_fwd::Variant;
-template <>
-inline constexpr auto fields<Variant> =
-    list(ATTUNE_FIELD(Variant, dtype), ATTUNE_FIELD(Variant, dim), ATTUNE_FIELD(Variant, mask));
-template <>
-inline constexpr auto fields<Config> =
-    list(ATTUNE_FIELD(Config, warpgroups), ATTUNE_FIELD(Config, block_n), ATTUNE_FIELD(Config, stages_k),
-         ATTUNE_FIELD(Config, stages_v), ATTUNE_FIELD(Config, q_slots), ATTUNE_FIELD(Config, consumer_registers),
-         ATTUNE_FIELD(Config, producer_registers), ATTUNE_FIELD(Config, turns), ATTUNE_FIELD(Config, early_waits));
-
-}  // namespace attune::jit
 
 namespace attune::sm90 {
 namespace {
@@ -41,10 +16,12 @@ using device::sm90_fwd::Params;
 using device::sm90_fwd::Turns;
 using device::sm90_fwd::Variant;
 
+// A configuration and what it costs on an H200: microseconds for one block of a tile, and for a tile whatever its
+// length (first block, store, the way to the next). Fitted to measured runs; see docs/notebook.md.
 struct Candidate {
   int dim;
   Config config;
-  fwd_cost::Costs costs;
+  double full_block_us, causal_block_us, tile_us;
 };
 
 constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns,
@@ -63,15 +40,15 @@ constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages
 }
 
 constexpr Candidate candidates[] = {
-    {64, config_of(3, 128, 3, 3, 2, Turns::products), fwd_cost::d64_w3_n128},
-    {64, config_of(4, 64, 4, 4, 2, Turns::products, true), fwd_cost::d64_w4_n64_in_turns},
-    {64, config_of(4, 64, 4, 4, 2, Turns::none), fwd_cost::d64_w4_n64},
-    {64, config_of(2, 64, 4, 4, 2, Turns::none), fwd_cost::d64_w2_n64},
-    {64, config_of(1, 64, 8, 8, 2, Turns::none), fwd_cost::d64_w1_n64},
-    {128, config_of(2, 128, 3, 2, 2, Turns::products), fwd_cost::d128_w2_n128},
-    {128, config_of(3, 64, 3, 3, 2, Turns::none), fwd_cost::d128_w3_n64},
-    {128, config_of(1, 64, 5, 4, 2, Turns::none), fwd_cost::d128_w1_n64},
-    {256, config_of(2, 64, 3, 2, 1, Turns::none), fwd_cost::d256_w2_n64},
+    {64, config_of(3, 128, 3, 3, 2, Turns::products), 1.33, 1.44, 1.4},
+    {64, config_of(4, 64, 4, 4, 2, Turns::products, true), 0.872, 0.90, 1.9},
+    {64, config_of(4, 64, 4, 4, 2, Turns::none), 1.01, 0.92, 1.1},
+    {64, config_of(2, 64, 4, 4, 2, Turns::none), 0.55, 0.555, 1.6},
+    {64, config_of(1, 64, 8, 8, 2, Turns::none), 0.415, 0.42, 0.8},
+    {128, config_of(2, 128, 3, 2, 2, Turns::products), 1.45, 1.53, 1.5},
+    {128, config_of(3, 64, 3, 3, 2, Turns::none), 1.14, 1.13, 2.2},
+    {128, config_of(1, 64, 5, 4, 2, Turns::none), 0.57, 0.60, 0.8},
+    {256, config_of(2, 64, 3, 2, 1, Turns::none), 1.40, 1.42, 2.9},
 };
 
 static_assert(sizeof(device::sm90_fwd::SharedStorage<Variant{.dim = 64}, candidates[0].config>) ==
@@ -80,7 +57,25 @@ static_assert(sizeof(device::sm90_fwd::SharedStorage<Variant{.dim = 256}, candid
               shared_bytes(Variant{.dim = 256}, candidates[8].config));
 
 Variant variant_of(const Problem& problem) {
-  return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), mask_of(problem)};
+  return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none};
+}
+
+std::string text_of(const Variant& variant) {
+  return jit::Initializer().add("dtype", variant.dtype).add("dim", variant.dim).add("causal", variant.causal).text();
+}
+
+std::string text_of(const Config& config) {
+  return jit::Initializer()
+      .add("warpgroups", config.warpgroups)
+      .add("block_n", config.block_n)
+      .add("stages_k", config.stages_k)
+      .add("stages_v", config.stages_v)
+      .add("q_slots", config.q_slots)
+      .add("consumer_registers", config.consumer_registers)
+      .add("producer_registers", config.producer_registers)
+      .add_text("turns", config.turns == Turns::none ? "Turns::none" : "Turns::products")
+      .add("early_waits", config.early_waits)
+      .text();
 }
 
 // How tiles are shared out. Each CTA takes every grid-th tile of a fixed order, alternately from the left and from the
@@ -94,37 +89,30 @@ struct Schedule {
 
 // Costs of the tiles of one pair, first rows first.
 std::vector<double> tile_costs(const Problem& problem, const Candidate& candidate, int64_t tiles_m) {
-  const device::Band<int32_t> band = band_of(problem);
-  const double block_us =
-      mask_of(problem) == device::Mask::full ? candidate.costs.full_block_us : candidate.costs.causal_block_us;
-  const int rows = tile_rows(candidate.config), last_row = static_cast<int>(problem.seq_q) - 1;
+  const int64_t rows = tile_rows(candidate.config), keys = keys_in_use(problem);
+  const bool causal = problem.causal != Causal::none;
   std::vector<double> costs(static_cast<size_t>(tiles_m));
-  for (size_t m = 0; m < costs.size(); ++m) {
-    const int first = static_cast<int>(m) * rows;
-    const int blocks =
-        device::key_blocks(band, first, std::min(first + rows - 1, last_row), candidate.config.block_n).count();
-    costs[m] = candidate.costs.tile_us + std::max(blocks, 1) * block_us;
+  for (int64_t m = 0; m < tiles_m; ++m) {
+    const int64_t last = std::min((m + 1) * rows, problem.seq_q) + diagonal_of(problem);
+    const int64_t visible = causal ? std::clamp<int64_t>(last, 1, keys) : keys;
+    const int64_t blocks = device::ceil_div<int64_t>(visible, candidate.config.block_n);
+    costs[static_cast<size_t>(m)] =
+        candidate.tile_us +
+        static_cast<double>(blocks) * (causal ? candidate.causal_block_us : candidate.full_block_us);
   }
   return costs;
 }
 
-// The busiest CTA's time if pairs are walked in sections of this width. Tiles of equal cost follow each other, so they
-// are added to all the CTAs that they reach in one go.
+// The busiest CTA's time if pairs are walked in sections of this width.
 double makespan_us(const Schedule& schedule, const std::vector<double>& costs, int64_t section) {
   std::vector<double> loads(static_cast<size_t>(schedule.grid));
-  bool from_right = false;
-  int64_t column = 0;  // of the row of the schedule, which CTAs take in turn from the left and from the right
+  int64_t index = 0;
   for (int64_t first = 0; first < schedule.pairs; first += section) {
     const int64_t width = std::min(section, schedule.pairs - first);
     for (int64_t m = schedule.tiles_m - 1; m >= 0; --m) {
-      const double cost = costs[static_cast<size_t>(m)];
-      for (int64_t left = width; left > 0;) {
-        const int64_t count = std::min(left, schedule.grid - column);
-        double* begin = loads.data() + (from_right ? schedule.grid - column - count : column);
-        for (int64_t i = 0; i < count; ++i) begin[i] += cost;
-        left -= count;
-        column += count;
-        if (column == schedule.grid) column = 0, from_right = !from_right;
+      for (int64_t pair = 0; pair < width; ++pair, ++index) {
+        const int64_t row = index / schedule.grid, column = index % schedule.grid;
+        loads[static_cast<size_t>(row % 2 == 0 ? column : schedule.grid - 1 - column)] += costs[static_cast<size_t>(m)];
       }
     }
   }
@@ -138,7 +126,7 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
   const int64_t tiles = schedule.tiles_m * schedule.pairs;
   schedule.grid = std::min<int64_t>(tiles, device.sm_count);
   const std::vector<double> costs = tile_costs(problem, candidate, schedule.tiles_m);
-  if (mask_of(problem) == device::Mask::full) {
+  if (problem.causal == Causal::none) {
     schedule.makespan_us = static_cast<double>(device::ceil_div(tiles, schedule.grid)) * costs[0];
     return schedule;
   }
@@ -152,8 +140,8 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
     for (int64_t near : {width, width + 1})
       if (near >= 1 && near < schedule.pairs) widths.push_back(near);
   }
-  const int64_t pair_bytes = band_of(problem).keys * (problem.dim_qk + problem.dim_v) * 2 / problem.group();
-  const auto penalty = [&](int64_t width) { return width * pair_bytes > device.l2_bytes ? fwd_cost::beyond_l2 : 1.0; };
+  const int64_t pair_bytes = keys_in_use(problem) * (problem.dim_qk + problem.dim_v) * 2 / problem.group();
+  const auto penalty = [&](int64_t width) { return width * pair_bytes > device.l2_bytes ? 1.02 : 1.0; };
   schedule.makespan_us = 1e30;
   for (int64_t width : widths) {
     const double us = makespan_us(schedule, costs, width) * penalty(width);
@@ -164,19 +152,6 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
     if (tiles > most_tiles_to_try) break;
   }
   return schedule;
-}
-
-device::sm90::TileOrder order_of(const Problem& problem, const Schedule& schedule) {
-  const int64_t rest = schedule.pairs % schedule.section;
-  device::sm90::TileOrder order{};
-  order.heads = divisor_of(static_cast<uint32_t>(problem.heads_q));
-  order.section_tiles = divisor_of(static_cast<uint32_t>(schedule.section * schedule.tiles_m));
-  order.section = divisor_of(static_cast<uint32_t>(schedule.section));
-  order.last_section = divisor_of(static_cast<uint32_t>(rest == 0 ? schedule.section : rest));
-  order.whole_sections = static_cast<int32_t>(schedule.pairs / schedule.section);
-  order.tiles_m = static_cast<int32_t>(schedule.tiles_m);
-  order.tiles = static_cast<int32_t>(schedule.tiles_m * schedule.pairs);
-  return order;
 }
 
 class Forward final : public gpu::GpuKernel {
@@ -190,44 +165,67 @@ class Forward final : public gpu::GpuKernel {
     return common_refusal(problem, device);
   }
 
-  std::vector<gpu::Choice> choices(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    const Variant variant = variant_of(problem);
-    std::vector<gpu::Choice> list;
-    for (const Candidate& candidate : candidates) {
-      if (candidate.dim != problem.dim_qk || !legal(variant, candidate.config, device.smem_per_block_bytes)) continue;
-      const Schedule schedule = schedule_for(problem, candidate, device);
-      list.push_back({(fwd_cost::launch_us + schedule.makespan_us) * 1e-6,
-                      [&candidate] { return jit::text_of(candidate.config); },
-                      [problem, &candidate, schedule] { return recipe(problem, candidate.config, schedule); }});
-    }
-    std::ranges::sort(list, {}, &gpu::Choice::predicted_seconds);
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
+    constexpr double launch_us = 2.4;  // with the first loads and the last stores, which nothing hides
+    std::vector<Configuration> list;
+    for (const Choice& choice : best_first(problem, device))
+      list.push_back({text_of(choice.candidate->config), (launch_us + choice.schedule.makespan_us) * 1e-6});
     return list;
   }
 
+  gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
+                     std::string_view text) const override {
+    for (const Choice& choice : best_first(problem, device))
+      if (text_of(choice.candidate->config) == text) return recipe(problem, choice.candidate->config, choice.schedule);
+    fail(ATTUNE_INVALID_ARGUMENT, "sm90/fwd has no configuration '{}' for {}", text, to_string(problem));
+  }
+
  private:
+  struct Choice {
+    const Candidate* candidate;
+    Schedule schedule;
+  };
+
+  static std::vector<Choice> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
+    std::vector<Choice> choices;
+    for (const Candidate& candidate : candidates)
+      if (candidate.dim == problem.dim_qk && legal(variant_of(problem), candidate.config, device.smem_per_block_bytes))
+        choices.push_back({&candidate, schedule_for(problem, candidate, device)});
+    std::ranges::sort(choices, {}, [](const Choice& choice) { return choice.schedule.makespan_us; });
+    return choices;
+  }
+
   static gpu::Recipe recipe(const Problem& problem, const Config& config, const Schedule& schedule) {
     const Variant variant = variant_of(problem);
     jit::DeviceUnit unit;
     unit.name = "sm90/fwd";
     unit.file = "kernels/sm90/fwd.cuh";
     unit.scope = "attune::device::sm90_fwd";
-    unit.variant = jit::text_of(variant);
-    unit.config = jit::text_of(config);
+    unit.variant = text_of(variant);
+    unit.config = text_of(config);
     unit.threads = static_cast<uint32_t>(threads(config));
     unit.role_registers = static_cast<uint32_t>(role_registers(config));
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
-    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, call.o), ATTUNE_OFFSET_FACT(Params, call.band),
-                   ATTUNE_OFFSET_FACT(Params, order.whole_sections), ATTUNE_OFFSET_FACT(Params, group)};
+    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, o), ATTUNE_OFFSET_FACT(Params, seq_q),
+                   ATTUNE_OFFSET_FACT(Params, heads), ATTUNE_OFFSET_FACT(Params, whole_sections)};
     unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
 
     Params params{};
-    params.call = call_of(problem);
-    params.order = order_of(problem, schedule);
+    set_constants(params, problem);
     params.group = static_cast<int32_t>(problem.group());
+    params.tiles_m = static_cast<int32_t>(schedule.tiles_m);
+    params.tiles = static_cast<int32_t>(schedule.tiles_m * schedule.pairs);
+    const int64_t whole = schedule.pairs / schedule.section, rest = schedule.pairs % schedule.section;
+    params.heads = divisor_of(static_cast<uint32_t>(problem.heads_q));
+    params.section = divisor_of(static_cast<uint32_t>(schedule.section));
+    params.section_tiles = divisor_of(static_cast<uint32_t>(schedule.section * schedule.tiles_m));
+    params.last_section = divisor_of(static_cast<uint32_t>(rest == 0 ? schedule.section : rest));
+    params.whole_sections = static_cast<int32_t>(whole);
 
-    const Maps maps = maps_of(problem, device::sm90::rows_per_warpgroup, config.block_n);
+    const Maps maps = maps_of(problem, device::sm90_fwd::rows_per_warpgroup, config.block_n);
     const auto fill = [maps](Params& out, const Operands& operands, const gpu::Driver& driver) {
-      set_pointers(out.call, maps, operands, driver);
+      set_pointers(out, maps, operands, driver);
     };
     return {{gpu::make_step(unit, {static_cast<uint32_t>(schedule.grid), 1, 1}, params, fill)}, 0};
   }

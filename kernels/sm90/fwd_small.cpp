@@ -3,89 +3,46 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "gpu/kernel.hpp"
-#include "jit/fields.hpp"
-#include "kernels/attention/visibility.hpp"
 #include "kernels/common/wgmma.cuh"
-#include "kernels/sm90/fwd_small_cost.hpp"
 #include "kernels/sm90/host.hpp"
-
-namespace attune::jit {
-
-using device::sm90_fwd_small::Config;
-using device::sm90_fwd_small::Variant;
-template <>
-inline constexpr auto fields<Variant> = list(ATTUNE_FIELD(Variant, dtype), ATTUNE_FIELD(Variant, dim),
-                                             ATTUNE_FIELD(Variant, mask), ATTUNE_FIELD(Variant, early_keys));
-template <>
-inline constexpr auto fields<Config> =
-    list(ATTUNE_FIELD(Config, row_groups), ATTUNE_FIELD(Config, key_groups), ATTUNE_FIELD(Config, block_n),
-         ATTUNE_FIELD(Config, stages), ATTUNE_FIELD(Config, cluster), ATTUNE_FIELD(Config, paired));
-
-}  // namespace attune::jit
 
 namespace attune::sm90 {
 namespace {
 
 using device::ceil_div;
 using device::divisor_of;
-using device::sm90::rows_per_warpgroup;
 using device::sm90_fwd_small::Config;
 using device::sm90_fwd_small::Params;
+using device::sm90_fwd_small::rows_per_warpgroup;
 using device::sm90_fwd_small::Variant;
 
+// A configuration and what it costs on an H200, in microseconds: a tile whatever its length, with its share of the
+// launch, and a round of blocks, one for each key group. Fitted to measured runs; see docs/notebook.md.
 struct Candidate {
   int dim;
   Config config;
-  fwd_small_cost::Costs costs;
+  double tile_us, round_us;
+  int ctas_per_sm = 1;
 };
 
 constexpr Candidate candidates[] = {
-    {64,
-     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 1, .cluster = 1},
-     fwd_small_cost::d64_r1_k2_n64_s1},
-    {64,
-     {.row_groups = 1, .key_groups = 2, .block_n = 128, .stages = 1, .cluster = 2},
-     fwd_small_cost::d64_r1_k2_n128_s1_c2},
-    {64,
-     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1},
-     fwd_small_cost::d64_r1_k2_n64_s4},
-    {64,
-     {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1},
-     fwd_small_cost::d64_r1_k4_n64_s2},
-    {64,
-     {.row_groups = 2, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1},
-     fwd_small_cost::d64_r2_k2_n64_s3},
-    {64,
-     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1, .paired = true},
-     fwd_small_cost::d64_r1_k2_n64_s3_paired},
-    {64,
-     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4},
-     fwd_small_cost::d64_r1_k2_n64_s4_c4},
-    {64,
-     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8},
-     fwd_small_cost::d64_r1_k2_n64_s4_c8},
-    {64,
-     {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 8, .cluster = 16},
-     fwd_small_cost::d64_r1_k1_n64_s8_c16},
-    {128,
-     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1},
-     fwd_small_cost::d128_r1_k2_n64_s3},
-    {128,
-     {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1},
-     fwd_small_cost::d128_r1_k1_n64_s3},
-    {128,
-     {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1, .paired = true},
-     fwd_small_cost::d128_r1_k1_n64_s3_paired},
-    {128,
-     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4},
-     fwd_small_cost::d128_r1_k2_n64_s2_c4},
-    {128,
-     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8},
-     fwd_small_cost::d128_r1_k2_n64_s2_c8},
-    {128,
-     {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16},
-     fwd_small_cost::d128_r1_k1_n64_s4_c16},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 1, .cluster = 1}, 2.4, 0.7},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 128, .stages = 1, .cluster = 2}, 3.2, 1.16},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1}, 2.5, 0.69},
+    {64, {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1}, 3.7, 0.96},
+    {64, {.row_groups = 2, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 2.75, 1.0},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 2.7, 0.71, 2},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4}, 3.2, 0.65},
+    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8}, 3.6, 0.645},
+    {64, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 8, .cluster = 16}, 3.45, 0.5},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 3.35, 0.86},
+    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1}, 2.95, 0.58, 2},
+    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 3.05, 0.58, 2},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4}, 3.65, 0.86},
+    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8}, 4.4, 0.86},
+    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16}, 4.55, 0.62},
 };
 
 static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[1].config>) ==
@@ -98,8 +55,28 @@ static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, 
               shared_bytes(Variant{.dim = 128}, candidates[13].config));
 
 Variant variant_of(const Problem& problem) {
-  return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), mask_of(problem),
+  return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none,
           problem.has(ATTUNE_KV_READY)};
+}
+
+std::string text_of(const Variant& variant) {
+  return jit::Initializer()
+      .add("dtype", variant.dtype)
+      .add("dim", variant.dim)
+      .add("causal", variant.causal)
+      .add("early_keys", variant.early_keys)
+      .text();
+}
+
+std::string text_of(const Config& config) {
+  return jit::Initializer()
+      .add("row_groups", config.row_groups)
+      .add("key_groups", config.key_groups)
+      .add("block_n", config.block_n)
+      .add("stages", config.stages)
+      .add("cluster", config.cluster)
+      .add("paired", config.paired)
+      .text();
 }
 
 // Heads of a group whose rows share a tile: all of them or one, whichever fills tiles better.
@@ -114,65 +91,67 @@ int64_t pack_of(const Problem& problem) {
 // How the tiles of a problem are shared out.
 struct Layout {
   int64_t pack, tiles_m, packs;  // packs of all sequences, of `pack` heads each
-  device::Band<int32_t> band;
-  int64_t last_position;
 
   Layout(const Problem& problem, const Config& config)
       : pack(pack_of(problem)),
         tiles_m(ceil_div<int64_t>(problem.seq_q * pack, tile_rows(config))),
-        packs(problem.batch * problem.heads_q / pack),
-        band(band_of(problem)),
-        last_position(problem.seq_q - 1) {}
-
-  // Blocks that the rows of a tile see.
-  int64_t blocks_of(const Config& config, int64_t tile) const {
-    const auto position = [&](int64_t row) { return static_cast<int32_t>(std::min(row / pack, last_position)); };
-    const int64_t rows = tile_rows(config);
-    return key_blocks(band, position(tile * rows), position((tile + 1) * rows - 1), config.block_n).count();
-  }
-  // Rounds of the tile that comes i-th, if the longest come first.
-  double rounds_of(const Config& config, int64_t i) const {
-    const int64_t blocks = blocks_of(config, tiles_m - 1 - i / packs);
-    return static_cast<double>(ceil_div<int64_t>(blocks, int64_t{config.key_groups} * config.cluster));
-  }
+        packs(problem.batch * problem.heads_q / pack) {}
 };
+
+// Blocks that the rows of a tile see.
+int64_t blocks_of(const Problem& problem, const Config& config, const Layout& layout, int64_t tile) {
+  int64_t keys = keys_in_use(problem);
+  if (problem.causal != Causal::none) {
+    const int64_t last = std::min(((tile + 1) * tile_rows(config) - 1) / layout.pack + 1, problem.seq_q);
+    keys = std::clamp<int64_t>(last + diagonal_of(problem), 0, keys);
+  }
+  return ceil_div<int64_t>(keys, config.block_n);
+}
 
 bool takes(const Problem& problem, const Config& config, const gpu::DeviceProperties& device) {
   if (!legal(variant_of(problem), config, device.smem_per_block_bytes)) return false;
   if (device.clusters_of(config.cluster) == 0) return false;
   const Layout layout(problem, config);
-  if (config.paired && mask_of(problem) == device::Mask::full) return false;
+  if (config.paired && problem.causal == Causal::none) return false;
   return config.stages > 1 ||
-         layout.blocks_of(config, layout.tiles_m - 1) <= int64_t{config.key_groups} * config.cluster;
+         blocks_of(problem, config, layout, layout.tiles_m - 1) <= int64_t{config.key_groups} * config.cluster;
+}
+
+// Rounds of the tile that comes i-th, if the longest come first.
+double rounds_of(const Problem& problem, const Config& config, const Layout& layout, int64_t i) {
+  const int64_t blocks = blocks_of(problem, config, layout, layout.tiles_m - 1 - i / layout.packs);
+  return static_cast<double>(ceil_div<int64_t>(blocks, int64_t{config.key_groups} * config.cluster));
 }
 
 // Clusters run in waves, the longest tiles in the first. Two CTAs on an SM take turns at what one leaves idle.
 double predicted_waves_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
+  constexpr double slower_beside_another = 1.4;
   const Config& config = candidate.config;
   const Layout layout(problem, config);
   const int64_t tiles = layout.tiles_m * layout.packs;
-  const int64_t per_wave = int64_t{candidate.costs.ctas_per_sm} * device.clusters_of(config.cluster);
-  const bool crowded = candidate.costs.ctas_per_sm > 1 && tiles > device.clusters_of(config.cluster);
+  const int64_t per_wave = int64_t{candidate.ctas_per_sm} * device.clusters_of(config.cluster);
+  const bool crowded = candidate.ctas_per_sm > 1 && tiles > device.clusters_of(config.cluster);
   double us = 0;
   for (int64_t first = 0; first < tiles; first += per_wave)
-    us += candidate.costs.tile_us + layout.rounds_of(config, first) * candidate.costs.round_us *
-                                        (crowded ? fwd_small_cost::slower_beside_another : 1);
+    us += candidate.tile_us +
+          rounds_of(problem, config, layout, first) * candidate.round_us * (crowded ? slower_beside_another : 1);
   return us;
 }
 
 // Two CTAs on an SM: the longest tile is held up by the short one beside it, or all of them by their number.
 double predicted_pairs_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
-  using fwd_small_cost::crowded_round, fwd_small_cost::crowded_start, fwd_small_cost::held_up;
+  // Of what each would take alone: what the one beside it adds, and what a start and a round of a crowd take.
+  constexpr double held_up = 0.4, crowded_start = 0.6, crowded_round = 0.85;
   const Layout layout(problem, candidate.config);
   const int64_t tiles = layout.tiles_m * layout.packs;
   double all = 0;
   for (int64_t tile = 0; tile < layout.tiles_m; ++tile)
     all += static_cast<double>(layout.packs) *
-           (crowded_start * candidate.costs.tile_us +
-            crowded_round * candidate.costs.round_us * layout.rounds_of(candidate.config, tile * layout.packs));
-  const double longest = layout.rounds_of(candidate.config, 0);
-  const double beside = tiles > device.sm_count ? layout.rounds_of(candidate.config, tiles - 1) : 0;
-  return std::max(candidate.costs.tile_us + (longest + held_up * beside) * candidate.costs.round_us,
+           (crowded_start * candidate.tile_us +
+            crowded_round * candidate.round_us * rounds_of(problem, candidate.config, layout, tile * layout.packs));
+  const double longest = rounds_of(problem, candidate.config, layout, 0);
+  const double beside = tiles > device.sm_count ? rounds_of(problem, candidate.config, layout, tiles - 1) : 0;
+  return std::max(candidate.tile_us + (longest + held_up * beside) * candidate.round_us,
                   all / static_cast<double>(device.sm_count));
 }
 
@@ -192,45 +171,53 @@ class ForwardSmall final : public gpu::GpuKernel {
     constexpr int64_t grid_limit = 65535;
     if (problem.heads_q > grid_limit || problem.batch > grid_limit)
       return "there are more than 65535 heads or sequences";
-    if (std::string refusal = common_refusal(problem, device); !refusal.empty()) return refusal;
-    if (mask_of(problem) == device::Mask::ranged) return "a window hides keys on the left";
-    return {};
+    return common_refusal(problem, device);
   }
 
-  std::vector<gpu::Choice> choices(const Problem& problem, const gpu::DeviceProperties& device) const override {
-    std::vector<gpu::Choice> list;
-    for (const Candidate& candidate : candidates) {
-      if (candidate.dim != problem.dim_qk || !takes(problem, candidate.config, device)) continue;
-      const int sm_count = device.sm_count;
-      list.push_back({predicted_us(problem, candidate, device) * 1e-6,
-                      [&candidate] { return jit::text_of(candidate.config); },
-                      [problem, &candidate, sm_count] { return recipe(problem, candidate.config, sm_count); }});
-    }
-    std::ranges::sort(list, {}, &gpu::Choice::predicted_seconds);
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
+    std::vector<Configuration> list;
+    for (const Candidate* candidate : best_first(problem, device))
+      list.push_back({text_of(candidate->config), predicted_us(problem, *candidate, device) * 1e-6});
     return list;
   }
 
+  gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
+                     std::string_view text) const override {
+    for (const Candidate* candidate : best_first(problem, device))
+      if (text_of(candidate->config) == text) return recipe(problem, device, candidate->config);
+    fail(ATTUNE_INVALID_ARGUMENT, "sm90/fwd_small has no configuration '{}' for {}", text, to_string(problem));
+  }
+
  private:
-  static gpu::Recipe recipe(const Problem& problem, const Config& config, int sm_count) {
+  static std::vector<const Candidate*> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
+    std::vector<const Candidate*> list;
+    for (const Candidate& candidate : candidates)
+      if (candidate.dim == problem.dim_qk && takes(problem, candidate.config, device)) list.push_back(&candidate);
+    std::ranges::sort(list, {}, [&](const Candidate* candidate) { return predicted_us(problem, *candidate, device); });
+    return list;
+  }
+
+  static gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device, const Config& config) {
     const Variant variant = variant_of(problem);
     jit::DeviceUnit unit;
     unit.name = "sm90/fwd_small";
     unit.file = "kernels/sm90/fwd_small.cuh";
     unit.scope = "attune::device::sm90_fwd_small";
-    unit.variant = jit::text_of(variant);
-    unit.config = jit::text_of(config);
+    unit.variant = text_of(variant);
+    unit.config = text_of(config);
     unit.threads = static_cast<uint32_t>(threads(config));
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
     unit.cluster = {static_cast<uint32_t>(config.cluster), 1, 1};
-    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, call.o), ATTUNE_OFFSET_FACT(Params, call.band),
+    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, o), ATTUNE_OFFSET_FACT(Params, seq_q),
                    ATTUNE_OFFSET_FACT(Params, pack), ATTUNE_OFFSET_FACT(Params, all_packs)};
     unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
 
     const Layout layout(problem, config);
     Params params{};
-    params.call = call_of(problem);
+    set_constants(params, problem);
     params.tiles_m = static_cast<int32_t>(layout.tiles_m);
-    params.sm_count = sm_count;
+    params.sm_count = device.sm_count;
     params.pack = divisor_of(static_cast<uint32_t>(layout.pack));
     params.heads_per_pack = divisor_of(static_cast<uint32_t>(problem.group() / layout.pack));
     params.packs = divisor_of(static_cast<uint32_t>(problem.heads_q / layout.pack));
@@ -238,7 +225,7 @@ class ForwardSmall final : public gpu::GpuKernel {
     Maps maps = maps_of(problem, tile_rows(config), config.block_n);
     maps.q = packed_q(problem, layout.pack, tile_rows(config));
     const auto fill = [maps](Params& out, const Operands& operands, const gpu::Driver& driver) {
-      set_pointers(out.call, maps, operands, driver);
+      set_pointers(out, maps, operands, driver);
     };
     const auto tiles_m = static_cast<uint32_t>(layout.tiles_m), packs = static_cast<uint32_t>(layout.packs);
     const auto cluster = static_cast<uint32_t>(config.cluster), batch = static_cast<uint32_t>(problem.batch);

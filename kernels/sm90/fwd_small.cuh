@@ -31,20 +31,21 @@
 #include "kernels/common/divisor.cuh"
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/common/named_barrier.cuh"
+#include "kernels/common/quad.cuh"
+#include "kernels/common/registers.cuh"
+#include "kernels/common/softmax.cuh"
 #include "kernels/common/tma.cuh"
+#include "kernels/common/types.cuh"
+#include "kernels/common/wgmma.cuh"
 #include "kernels/sm90/epilogue.cuh"
-#include "kernels/sm90/parameters.cuh"
 #include "kernels/sm90/products.cuh"
-#include "kernels/sm90/softmax.cuh"
 
 namespace attune::device::sm90_fwd_small {
-
-using namespace attune::device::sm90;
 
 struct Variant {
   Dtype dtype = Dtype::f16;
   int dim = 64;
-  Mask mask = Mask::full;
+  bool causal = false;
   bool early_keys = false;  // K and V may be read before the kernel ahead has ended
 };
 
@@ -59,7 +60,14 @@ struct Config {
 };
 
 struct Params {
-  Call call;
+  TensorMap q, k, v;
+  void* o;
+  float* lse;
+  int64_t o_batch_stride, o_row_stride, o_head_stride;
+  int64_t lse_batch_stride, lse_row_stride, lse_head_stride;
+  int32_t seq_q, seq_k;
+  int32_t diagonal;  // causal: position i sees keys 0 .. i + diagonal
+  float scale_log2;
   int32_t tiles_m;
   int32_t sm_count;        // for pairs
   Divisor pack;            // heads packed into the rows of a tile: all that share a KV head, or 1
@@ -67,6 +75,8 @@ struct Params {
   Divisor packs;           // of a sequence
   Divisor all_packs;       // of all sequences
 };
+
+constexpr int rows_per_warpgroup = 64;
 
 ATTUNE_SHARED_CODE int threads(Config config) { return config.row_groups * config.key_groups * 128; }
 ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.row_groups * rows_per_warpgroup; }
@@ -111,10 +121,9 @@ ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
 ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_bytes) {
   // A group leaves its parts of O where its K and V were.
   const bool parts_fit = config.key_groups == 1 || tile_rows(config) <= config.stages * config.block_n;
-  return variant.mask != Mask::ranged && (variant.dim == 64 || variant.dim == 128) && variant.dtype != Dtype::f32 &&
-         config.block_n % 16 == 0 && parts_fit && units_per_group(variant, config) >= 1 &&
-         units_per_owner(variant, config) >= 1 && (!config.paired || config.cluster == 1) &&
-         shared_bytes(variant, config) <= shared_limit_bytes;
+  return (variant.dim == 64 || variant.dim == 128) && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 &&
+         parts_fit && units_per_group(variant, config) >= 1 && units_per_owner(variant, config) >= 1 &&
+         (!config.paired || config.cluster == 1) && shared_bytes(variant, config) <= shared_limit_bytes;
 }
 
 #ifdef __CUDACC_RTC__
@@ -168,11 +177,11 @@ struct Consumer {
   ATTUNE_DEVICE int thread_of_group() const { return (row_group * 4 + warp) * 32 + lane; }
   ATTUNE_DEVICE int first_row() const { return m * tile_rows(config) + row_group * rows_per_warpgroup; }
 
-  // The position of a packed row in its sequence.
-  ATTUNE_DEVICE int position(int row) const { return divide(row, params.pack); }
-  // The blocks that packed rows see together, and those that each of them sees whole.
-  ATTUNE_DEVICE KeyBlocks<int, variant.mask> walk(int from_row, int end_row) const {
-    return blocks_of<variant.mask>(params.call, position(from_row), position(end_row - 1), block_n);
+  // Keys that packed rows before `row_end` see.
+  ATTUNE_DEVICE int visible(int row_end) const {
+    if (!variant.causal) return params.seq_k;
+    const int position_end = min_of(divide(row_end - 1, params.pack) + 1, params.seq_q);
+    return max_of(0, min_of(params.seq_k, position_end + params.diagonal));
   }
 
   // The blocks of this CTA, an equal share of those that its rows see, and of this group: every key_groups-th of them.
@@ -181,7 +190,7 @@ struct Consumer {
     ATTUNE_DEVICE int block(int i) const { return first + i * config.key_groups; }
   };
   ATTUNE_DEVICE Share share(int group) const {
-    const int blocks = walk(m * tile_rows(config), (m + 1) * tile_rows(config)).end;
+    const int blocks = ceil_div(visible((m + 1) * tile_rows(config)), block_n);
     const int begin = rank * blocks / config.cluster, end = (rank + 1) * blocks / config.cluster;
     return {begin + group, max_of(0, ceil_div(end - begin - group, config.key_groups))};
   }
@@ -191,18 +200,18 @@ struct Consumer {
     if (share(0).count == 0) return;  // nobody would wait for it
     shared.q_full.arrive_expect(sizeof shared.q);
     for (int panel = 0; panel < Storage::panels; ++panel)
-      tma_load_5d(shared.q[panel], params.call.q, shared.q_full, panel * panel_columns, 0,
+      tma_load_5d(shared.q[panel], params.q, shared.q_full, panel * panel_columns, 0,
                   divide(m * tile_rows(config), params.pack), head, batch, Evict::first);
   }
   ATTUNE_DEVICE void load_k(int group, int slot, int block) {
     shared.k_full[group][slot].arrive_expect(sizeof shared.group[0].k[0]);
-    tma_load_5d(shared.group[group].k[slot], params.call.k, shared.k_full[group][slot], 0, block * block_n, 0,
-                kv_head(), batch, Evict::last);
+    tma_load_5d(shared.group[group].k[slot], params.k, shared.k_full[group][slot], 0, block * block_n, 0, kv_head(),
+                batch, Evict::last);
   }
   ATTUNE_DEVICE void load_v(int group, int slot, int block) {
     shared.v_full[group][slot].arrive_expect(sizeof shared.group[0].v[0]);
-    tma_load_5d(shared.group[group].v[slot], params.call.v, shared.v_full[group][slot], 0, block * block_n, 0,
-                kv_head(), batch, Evict::last);
+    tma_load_5d(shared.group[group].v[slot], params.v, shared.v_full[group][slot], 0, block * block_n, 0, kv_head(),
+                batch, Evict::last);
   }
   // What is needed first, by the starting thread alone.
   ATTUNE_DEVICE void start() {
@@ -224,26 +233,50 @@ struct Consumer {
     sm90::issue_values<variant.dtype, dim, block_n>(o, p, shared.group[key_group].v[slot], block_n, first);
   }
 
-  // The blocks that this warpgroup's rows see, and those that all of them see whole.
-  ATTUNE_DEVICE KeyBlocks<int, variant.mask> blocks() const {
-    return walk(first_row(), first_row() + rows_per_warpgroup);
+  // Keys that every row of the warpgroup sees.
+  ATTUNE_DEVICE int every_row_sees() const { return visible(first_row() + 1); }
+
+  // Hides what some row of the warpgroup does not see.
+  ATTUNE_DEVICE void mask(int block) {
+    const int start = block * block_n;
+    if (start + block_n <= every_row_sees()) return;
+    int limit[2] = {params.seq_k - start, params.seq_k - start};
+    if (variant.causal) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        limit[i] = min_of(params.seq_k,
+                          divide(first_row() + warp * 16 + lane / 4 + 8 * i, params.pack) + params.diagonal + 1) -
+                   start;
+    }
+    mask_columns<block_n>(s, limit, lane);
   }
 
-  // Both scorings of a block come here before their softmax.
-  template <bool masked>
-  ATTUNE_DEVICE void finish_scores(int block) {
-    if (!masked || blocks().is_whole(block)) return;
-    const int row = first_row() + warp * 16 + lane / 4;
-    hide_keys<variant.mask, block_n>(s, params.call.band, {position(row), position(row + 8)}, block * block_n, lane);
+  // Scores are there; P takes their place. Says whether, and by how much, earlier results must shrink.
+  ATTUNE_DEVICE bool careful_softmax(int block, float (&shrink)[2], float (&block_sum)[2]) {
+    mask(block);
+    const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
+    exponentiate<block_n, true>(s, params.scale_log2, rows, block_sum);
+    return moved;
   }
 
+  // The maximum of the first block, unless it is masked: a quarter of the scores stands for all. Whether they were high
+  // enough shows in the sum, as it does where the maximum of earlier blocks is trusted (see sm90/fwd).
+  ATTUNE_DEVICE void sample_max() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float m = fmaxf(s[2 * i], s[2 * i + 1]);
+#pragma unroll
+      for (int j = 4; j < block_n / 8; j += 4) m = fmaxf(m, fmaxf(s[4 * j + 2 * i], s[4 * j + 2 * i + 1]));
+      rows.max[i] = quad_max(m);
+    }
+  }
   // For a warp whose trust was misplaced. Says whether earlier results must shrink.
-  template <bool masked>
-  ATTUNE_DEVICE bool do_again(int slot, int block, float (&shrink)[2], float (&block_sum)[2]) {
+  ATTUNE_DEVICE bool do_again(int slot, float (&shrink)[2], float (&block_sum)[2]) {
     score_again<variant.dtype, dim, block_n>(s, shared.q[0], row_group * rows_per_warpgroup + warp * 16,
                                              tile_rows(config), shared.group[key_group].k[slot][0], lane);
-    finish_scores<masked>(block);
-    return update_softmax<block_n, masked, Maximum::found>(s, params.call.scale_log2, rows, shrink, block_sum);
+    const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
+    exponentiate<block_n, true>(s, params.scale_log2, rows, block_sum);
+    return moved;
   }
 
   // One block at most: nothing to overlap.
@@ -255,12 +288,12 @@ struct Consumer {
     wgmma_wait<0>();
     pin(s);
     float shrink[2], block_sum[2];
-    if (blocks().is_whole(share.block(0))) {
-      update_softmax<block_n, false, Maximum::sampled>(s, params.call.scale_log2, rows, shrink, block_sum);
-      if (outgrown<variant.dtype>(block_sum)) do_again<false>(0, share.block(0), shrink, block_sum);
+    if ((share.block(0) + 1) * block_n <= every_row_sees()) {
+      sample_max();
+      exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
+      if (outgrown<variant.dtype>(block_sum)) do_again(0, shrink, block_sum);
     } else {
-      finish_scores<true>(share.block(0));
-      update_softmax<block_n, true, Maximum::found>(s, params.call.scale_log2, rows, shrink, block_sum);
+      careful_softmax(share.block(0), shrink, block_sum);
     }
     rows.sum[0] = block_sum[0], rows.sum[1] = block_sum[1];
     pack_rows<variant.dtype, block_n>(p, s);
@@ -286,9 +319,11 @@ struct Consumer {
   }
 
   // Scores and softmax of block i of the share, PV of the block before under it. The first PV multiplies zeros and is
-  // overwritten.
-  template <bool masked, Maximum maximum>
+  // overwritten. Masked blocks find their maximum; the others trust what earlier ones found, the first one a sample.
+  enum class Maximum { found, sampled, trusted };
+  template <Maximum maximum>
   ATTUNE_DEVICE void step(const Share& share, int i) {
+    constexpr bool found = maximum == Maximum::found;
     const auto [slot, parity] = ring;
     if (!k_is_there) shared.k_full[key_group][slot].wait(parity, "k_full");
     ring.advance();
@@ -299,12 +334,17 @@ struct Consumer {
     pin(s);
     k_is_there = shared.k_full[key_group][ring.slot].test(ring.parity);  // an answer takes a hundred cycles
     float shrink[2] = {1, 1}, block_sum[2];
-    finish_scores<masked>(share.block(i));
-    bool moved = update_softmax<block_n, masked, maximum>(s, params.call.scale_log2, rows, shrink, block_sum);
+    bool moved = false;
+    if constexpr (found) {
+      moved = careful_softmax(share.block(i), shrink, block_sum);
+    } else {
+      if (maximum == Maximum::sampled) sample_max();
+      exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
+    }
     pin(s);
     // Asked here, so that the sums are formed between the exponentials: the assembler moves them down to their first
     // use, and below a wait they cost 5 %.
-    const bool again = maximum != Maximum::found && outgrown<variant.dtype>(block_sum);
+    const bool again = !found && outgrown<variant.dtype>(block_sum);
     // Here, not where PV is issued: the branch keeps the assembler from hoisting the next wait above the exponentials.
     shared.v_full[key_group][slot].wait(parity, "v_full");
     wgmma_wait<0>();
@@ -314,7 +354,7 @@ struct Consumer {
       refill(share, i);
       pv.advance();
     }
-    if (again) moved = do_again<masked>(slot, share.block(i), shrink, block_sum);
+    if (again) moved = do_again(slot, shrink, block_sum);
     if (moved) shrink_rows(o, shrink);
     rows.sum[0] += block_sum[0];
     rows.sum[1] += block_sum[1];
@@ -328,14 +368,14 @@ struct Consumer {
 #pragma unroll
       for (int r = 0; r < 4; ++r) p[j][r] = 0;
     shared.q_full.wait(0, "q_full");
-    const int whole = ceil_div(blocks().whole_end - share.first, config.key_groups);  // of the share
+    const int unmasked = ceil_div(every_row_sees() / block_n - share.first, config.key_groups);  // of the share
     int i = 0;
-    if (whole > 0) step<false, Maximum::sampled>(share, i++);
+    if (unmasked > 0) step<Maximum::sampled>(share, i++);
     while (i < share.count) {
-      if (i > 0 && i < whole)
-        step<false, Maximum::trusted>(share, i++);
+      if (i > 0 && i < unmasked)
+        step<Maximum::trusted>(share, i++);
       else
-        step<true, Maximum::found>(share, i++);
+        step<Maximum::found>(share, i++);
     }
     wgmma_fence();
     issue_pv(pv.slot, share.count == 1);
@@ -368,7 +408,7 @@ struct Consumer {
 
   // How much of a part counts: it is relative to its own maximum.
   ATTUNE_DEVICE float weight(float part_max, float top) const {
-    return part_max == minus_infinity ? 0.f : exp2_approx((part_max - top) * params.call.scale_log2);
+    return part_max == minus_infinity ? 0.f : exp2_approx((part_max - top) * params.scale_log2);
   }
 
   // Sums O over the key groups; this group ends with its slice of the columns.
@@ -517,27 +557,32 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < owned_rows; ++i) {
       const int local = warp * 16 + lane / 4 + 8 * (config.cluster == 1 ? i : rank & 1);
-      const int row = first_row() + local, at = position(row);
-      const int q_head = row + (head - at) * static_cast<int>(params.pack.value);
-      const bool inside = at < params.call.seq_q;
-      const bool stores_lse = inside && key_group == 0 && owned.first_unit == 0 && lane % 4 == 0;
-      const float inverse = finish_row(params.call, batch, q_head, at, owned.max[i], owned.sum[i], stores_lse);
-      uint16_t* out = output_row(params.call, batch, q_head, at) + (key_group * units + owned.first_unit) * 8;
-      uint32_t pairs[owned_units];
+      const int row = first_row() + local, position = divide(row, params.pack);
+      const int of_pack = row - position * static_cast<int>(params.pack.value);
+      const int q_head = head * static_cast<int>(params.pack.value) + of_pack;
+      const bool inside = position < params.seq_q;
+      const bool empty = owned.sum[i] == 0.f;
+      const float inverse = empty ? 0.f : reciprocal_approx(owned.sum[i]);
+      auto* out = static_cast<uint16_t*>(params.o) + batch * params.o_batch_stride + q_head * params.o_head_stride +
+                  position * params.o_row_stride + (key_group * units + owned.first_unit) * 8;
+      uint32_t packed[owned_units];
 #pragma unroll
       for (int u = 0; u < owned_units; ++u)
-        pairs[u] = normalised_pair<variant.dtype>(owned.x[i][u][0], owned.x[i][u][1], inverse);
+        packed[u] = pack<variant.dtype>(owned.x[i][u][0] * inverse, owned.x[i][u][1] * inverse);
       if constexpr (owned_units % 4 == 0) {
 #pragma unroll
         for (int u = 0; u < owned_units; u += 4) {
-          uint32_t four[4] = {pairs[u], pairs[u + 1], pairs[u + 2], pairs[u + 3]};
-          store_four_units(out + (u + lane % 4) * 8, four, inside, lane);
+          uint32_t x[4] = {packed[u], packed[u + 1], packed[u + 2], packed[u + 3]};
+          quad_transpose(x, lane);
+          if (inside) store_16_bytes(out + (u + lane % 4) * 8, x);
         }
       } else {
 #pragma unroll
         for (int u = 0; u < owned_units; ++u)
-          if (inside) *reinterpret_cast<uint32_t*>(out + u * 8 + lane % 4 * 2) = pairs[u];
+          if (inside) *reinterpret_cast<uint32_t*>(out + u * 8 + lane % 4 * 2) = packed[u];
       }
+      if (inside && params.lse != nullptr && key_group == 0 && owned.first_unit == 0 && lane % 4 == 0)
+        sm90::store_log_sum_exp(params, batch, q_head, position, owned.max[i], owned.sum[i], empty);
     }
   }
 };

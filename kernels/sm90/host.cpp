@@ -1,7 +1,8 @@
 #include "kernels/sm90/host.hpp"
 
-#include "kernels/attention/scores.cuh"
-#include "kernels/attention/visibility.hpp"
+#include <algorithm>
+#include <numbers>
+
 #include "kernels/common/wgmma.cuh"
 
 namespace attune::sm90 {
@@ -28,9 +29,9 @@ std::string common_refusal(const Problem& problem, const gpu::DeviceProperties& 
   if (device.capability() != 90) return fmt::format("{} is not sm_90", device.arch());
   if (problem.dtype == Dtype::f32) return "dtype f32 is not f16 or bf16";
   if (problem.dim_qk != problem.dim_v) return fmt::format("head dims {} and {} differ", problem.dim_qk, problem.dim_v);
-  constexpr attune_features taken =
-      ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_SINK | ATTUNE_WINDOW | ATTUNE_OVERLAP | ATTUNE_KV_READY;
-  if ((problem.features & ~taken) != 0) return "softcap, bias, mask, packed or used lengths are asked for";
+  constexpr attune_features taken = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_WINDOW | ATTUNE_OVERLAP | ATTUNE_KV_READY;
+  if ((problem.features & ~taken) != 0) return "softcap, sink, bias, mask, packed or used lengths are asked for";
+  if (problem.window_left != unbounded || problem.window_right != unbounded) return "a window is asked for";
   if (problem.empty() || problem.seq_k == 0) return "the problem is empty";
   // Beyond these the exponent scale * (s - max) leaves float32 even for ordinary scores.
   if (!(problem.scale >= 1e-20f && problem.scale <= 1e20f))
@@ -46,46 +47,23 @@ std::string common_refusal(const Problem& problem, const gpu::DeviceProperties& 
   return {};
 }
 
-device::Band<int32_t> band_of(const Problem& problem) {
-  auto band = device::band_of<int32_t>(visibility_of(problem), problem.seq_q, problem.seq_k);
-  band.keys = band.end(static_cast<int32_t>(problem.seq_q) - 1);
-  return band;
+int64_t keys_in_use(const Problem& problem) {
+  return problem.causal == Causal::top_left ? std::min(problem.seq_k, problem.seq_q) : problem.seq_k;
 }
 
-device::Mask mask_of(const Problem& problem) {
-  const device::Mask least = device::mask_of(band_of(problem), static_cast<int32_t>(problem.seq_q));
-  return least == device::Mask::full && problem.causal != Causal::none ? device::Mask::causal : least;
+int64_t diagonal_of(const Problem& problem) {
+  return problem.causal == Causal::bottom_right ? problem.seq_k - problem.seq_q : 0;
 }
 
-device::sm90::Call call_of(const Problem& problem) {
-  device::sm90::Call call{};
-  call.o_batch_stride = problem.o.batch;
-  call.o_row_stride = problem.o.row;
-  call.o_head_stride = problem.o.head;
-  call.lse_batch_stride = problem.lse.batch;
-  call.lse_row_stride = problem.lse.row;
-  call.lse_head_stride = problem.lse.head;
-  call.seq_q = static_cast<int32_t>(problem.seq_q);
-  call.band = band_of(problem);
-  call.scale_log2 = device::score_rule<float>(problem.scale, 0, false, false).exp2_factor;
-  return call;
-}
-
-void set_pointers(device::sm90::Call& call, const Maps& maps, const Operands& operands, const gpu::Driver& driver) {
-  call.q = tensor_map(driver, maps.q, operands.in(Operand::q));
-  call.k = tensor_map(driver, maps.k, operands.in(Operand::k));
-  call.v = tensor_map(driver, maps.v, operands.in(Operand::v));
-  call.o = operands.out(Operand::o);
-  call.lse = maps.has_lse ? operands.out<float>(Operand::lse) : nullptr;
-  call.sink = maps.has_sink ? operands.in<float>(Operand::sink) : nullptr;
+float scale_log2_of(const Problem& problem) {
+  return static_cast<float>(static_cast<double>(problem.scale) * std::numbers::log2e);
 }
 
 Maps maps_of(const Problem& problem, int q_rows, int kv_rows) {
-  const int64_t keys = band_of(problem).keys;
+  const int64_t keys = keys_in_use(problem);
   return {map_spec(problem, problem.q, problem.seq_q, problem.heads_q, q_rows),
           map_spec(problem, problem.k, keys, problem.heads_kv, kv_rows),
-          map_spec(problem, problem.v, keys, problem.heads_kv, kv_rows), problem.has(ATTUNE_LSE),
-          problem.has(ATTUNE_SINK)};
+          map_spec(problem, problem.v, keys, problem.heads_kv, kv_rows)};
 }
 
 }  // namespace attune::sm90

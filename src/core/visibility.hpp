@@ -1,5 +1,4 @@
-// Which keys a row sees by causality and window, as the float64 reference and the lab have it. Kernels ask
-// kernels/attention/key_range.cuh; the two rules are apart on purpose, so that a mistake in one does not judge itself.
+// Which keys a row sees by causality and window: the one formula, used by every host-side kernel.
 #pragma once
 
 #include <algorithm>

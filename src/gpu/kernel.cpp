@@ -1,5 +1,6 @@
 #include "gpu/kernel.hpp"
 
+#include <cmath>
 #include <cstddef>
 
 #include "dispatch/context.hpp"
@@ -68,30 +69,18 @@ std::string GpuKernel::refusal(const Problem& problem, const Context& context) c
   if (problem.device_index < 0 || problem.device_index >= runtime.device_count())
     return runtime.device_count() == 0 ? runtime.absence()
                                        : fmt::format("there is no CUDA device {}", problem.device_index);
+  // Kernels multiply scores by scale * log2(e) in float32.
+  constexpr float most_scale = 2e38f;
+  if (!(std::abs(problem.scale) <= most_scale))
+    return fmt::format("scale {} is not within -{:g} .. {:g}", problem.scale, most_scale, most_scale);
   return refusal_on(problem, runtime.properties(problem.device_index));
-}
-
-std::vector<Configuration> GpuKernel::configurations_on(const Problem& problem, const DeviceProperties& device) const {
-  std::vector<Configuration> list;
-  for (const Choice& choice : choices(problem, device)) list.push_back({choice.config(), choice.predicted_seconds});
-  return list;
 }
 
 std::vector<std::string> GpuKernel::space(const Problem& problem, const DeviceProperties& device) const {
   std::vector<std::string> texts;
-  for (const Choice& choice : choices(problem, device)) texts.push_back(choice.config());
+  for (Configuration& configuration : configurations_on(problem, device))
+    texts.push_back(std::move(configuration.text));
   return texts;
-}
-
-Recipe GpuKernel::recipe(const Problem& problem, const DeviceProperties& device, std::string_view config) const {
-  std::string known;
-  for (const Choice& choice : choices(problem, device)) {
-    const std::string text = choice.config();
-    if (text == config) return choice.recipe();
-    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", text);
-  }
-  fail(ATTUNE_INVALID_ARGUMENT, "{} has no configuration '{}' for {}; there are {}", name(), config, to_string(problem),
-       known);
 }
 
 std::vector<Configuration> GpuKernel::configurations(const Problem& problem, const Context& context) const {
@@ -99,26 +88,25 @@ std::vector<Configuration> GpuKernel::configurations(const Problem& problem, con
 }
 
 double GpuKernel::predicted_seconds(const Problem& problem, const Context& context) const {
-  return choices(problem, context.gpu().properties(problem.device_index)).at(0).predicted_seconds;
+  return configurations(problem, context).at(0).predicted_seconds;
 }
 
 bool GpuKernel::overlaps(const Problem& problem, const Context& context) const {
   const DeviceProperties& device = context.gpu().properties(problem.device_index);
-  return choices(problem, device).at(0).recipe().steps.at(0).programmatic;
+  return recipe(problem, device, space(problem, device).at(0)).steps.at(0).programmatic;
 }
 
 std::unique_ptr<const Plan> GpuKernel::plan(const Problem& problem, Context& context) const {
-  Runtime& runtime = context.gpu();
-  const std::vector<Choice> list = choices(problem, runtime.properties(problem.device_index));
-  return std::make_unique<const GpuPlan>(*this, problem, list.at(0).recipe(), runtime);
+  return plan_with(problem, context, space(problem, context.gpu().properties(problem.device_index)).at(0));
 }
 
 Offer GpuKernel::offer(const Problem& problem, const Context& context) const {
-  Choice best = std::move(choices(problem, context.gpu().properties(problem.device_index)).at(0));
-  const bool overlaps = problem.has(ATTUNE_OVERLAP) && best.recipe().steps.at(0).programmatic;
-  return {best.predicted_seconds, overlaps, [this, problem, recipe = std::move(best.recipe)](Context& with) {
-            return std::make_unique<const GpuPlan>(*this, problem, recipe(), with.gpu());
-          }};
+  const DeviceProperties& device = context.gpu().properties(problem.device_index);
+  const Configuration best = configurations_on(problem, device).at(0);
+  const bool overlaps =
+      problem.has(ATTUNE_OVERLAP) && recipe(problem, device, best.text).steps.at(0).programmatic;
+  return {best.predicted_seconds, overlaps,
+          [this, problem, text = best.text](Context& with) { return plan_with(problem, with, text); }};
 }
 
 std::unique_ptr<const Plan> GpuKernel::plan_with(const Problem& problem, Context& context,

@@ -48,29 +48,20 @@ struct Recipe {
 // A merge passes two pointers for each of up to 256 parts.
 inline constexpr size_t largest_params_bytes = 8192;
 
-// One way to run a problem on a device: a configuration of the kernel, with how its work is shared out. What it needs
-// of them it holds; its text and launches are made when they are asked for.
-struct Choice {
-  double predicted_seconds = 0;
-  std::function<std::string()> config;  // an initialiser: the text of a DeviceUnit's configuration
-  std::function<Recipe()> recipe;
-};
-
 class GpuKernel : public Kernel {
  public:
   DeviceKind device_kind() const final { return DeviceKind::cuda; }
 
-  // As refusal of Kernel, for a device that need not be there.
+  // As refusal, configurations and plan of Kernel, for a device that need not be there. The texts of configurations are
+  // initialisers, and the kernel's predicted time is that of the first.
   virtual std::string refusal_on(const Problem& problem, const DeviceProperties& device) const = 0;
-  // The ways to run a problem that the kernel does not refuse, best first: at least one. Its predicted time and its
-  // plan are those of the first.
-  virtual std::vector<Choice> choices(const Problem& problem, const DeviceProperties& device) const = 0;
+  virtual std::vector<Configuration> configurations_on(const Problem& problem,
+                                                       const DeviceProperties& device) const = 0;
+  // With one of these configurations.
+  virtual Recipe recipe(const Problem& problem, const DeviceProperties& device, std::string_view config) const = 0;
 
-  std::vector<Configuration> configurations_on(const Problem& problem, const DeviceProperties& device) const;
-  // The texts of the configurations: what a sweep may try.
+  // The texts of configurations_on: what a sweep may try.
   std::vector<std::string> space(const Problem& problem, const DeviceProperties& device) const;
-  // With the configuration of this text. Throws ATTUNE_INVALID_ARGUMENT if the problem has no such choice.
-  Recipe recipe(const Problem& problem, const DeviceProperties& device, std::string_view config) const;
 
   std::string refusal(const Problem& problem, const Context& context) const final;
   double predicted_seconds(const Problem& problem, const Context& context) const final;

@@ -167,10 +167,10 @@ void expect_reference_agrees(const Problem& asked, InputKind input, uint64_t see
   }
 }
 
-// Scores of a few units by scales as large as there are.
+// Scores of a few units by scales as large as GPU kernels are asked for.
 TEST_F(Emulated, HugeScalesOfTinyScoresAreExact) {
   for (const char* dtype : {"bf16", "f32"})
-    for (const float scale : {1.9e38f, 2.4e38f, -3.4e38f}) {
+    for (const float scale : {1.9e38f, -2e38f}) {
       Problem problem = parse_problem(fmt::format("fwd b1 h1/1 q20 k40 d16 {}", dtype));
       problem.scale = scale;
       Tensors tensors = lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);

@@ -5,8 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <set>
 #include <sstream>
 
 #include "core/error.hpp"
@@ -38,88 +36,6 @@ TEST(Stamp, CoversTheHostFileAndWhatItIncludes) {
   EXPECT_NE(host_hash_of("any/fwd"), host_hash_of("any/reference"));
   EXPECT_THROW(host_hash_of("any/none"), Error);
   for (const gpu::GpuKernel* kernel : gpu::gpu_kernels()) EXPECT_NO_THROW(host_hash_of(kernel->name()));
-}
-
-// A tree of sources in memory: a kernel, a header with its .cpp, a rule that host and device share, and a cost file.
-class StampOfATree : public testing::Test {
- protected:
-  std::string hash() const {
-    return host_hash_of("toy/fwd", [this](const std::string& path) {
-      const auto file = tree.find(path);
-      return file == tree.end() ? nullptr : file->second.c_str();
-    });
-  }
-  // Whether the hash changes with one replacement in one file.
-  bool depends_on(const std::string& path, const std::string& from, const std::string& to) {
-    const std::string before = hash(), text = tree.at(path);
-    const size_t at = text.find(from);
-    EXPECT_NE(at, text.npos) << path << " does not contain " << from;
-    tree[path] = std::string(text).replace(at, from.size(), to);
-    const bool changed = hash() != before;
-    tree[path] = text;
-    return changed;
-  }
-
-  std::map<std::string, std::string> tree = {
-      {"kernels/toy/fwd.cpp",
-       "#include \"kernels/toy/fwd.cuh\"\n#include \"kernels/toy/fwd_cost.hpp\"\n#include \"kernels/toy/host.hpp\"\n"
-       "int tiles = 1;\n"},
-      {"kernels/toy/fwd.cuh",
-       "#include \"kernels/toy/rule.cuh\"\nint shared_bytes = 2;  // a remark\n"
-       "#ifdef __CUDACC_RTC__\n#include \"kernels/toy/device.cuh\"\nint on_device = 3;\n"
-       "#ifdef OTHER\nint nested = 4;\n#endif\n#else\nint on_host = 5;\n#endif\nint after = 6;\n"},
-      {"kernels/toy/rule.cuh",
-       "int visible = 7;\n#ifndef __CUDACC_RTC__\nint checked = 8;\n#else\nint unchecked = 9;\n#endif\n"
-       "#ifdef OTHER\nint maybe = 10;\n#endif\n#ifdef ATTUNE_DEVICE\nint emulated = 11;\n#endif\n"},
-      {"kernels/toy/device.cuh", "int instruction = 12;\n"},
-      {"kernels/toy/host.hpp", "int declared = 13;\n"},
-      {"kernels/toy/host.cpp", "int defined = 14;\n"},
-      {"kernels/toy/fwd_cost.hpp", "#include \"kernels/toy/units.hpp\"\ndouble block_us = 1.5;\n"},
-      {"kernels/toy/fwd_cost.cpp", "double tile_us = 2.5;\n"},
-      {"kernels/toy/units.hpp", "double us = 1e-6;\n"},
-      {"kernels/toy/other.cuh", "int other = 15;\n"},
-  };
-};
-
-TEST_F(StampOfATree, CoversRulesThatTheHostCompiles) {
-  EXPECT_TRUE(depends_on("kernels/toy/fwd.cpp", "1;", "2;"));
-  EXPECT_TRUE(depends_on("kernels/toy/fwd.cuh", "2;", "3;"));
-  EXPECT_TRUE(depends_on("kernels/toy/fwd.cuh", "5;", "6;"));
-  EXPECT_TRUE(depends_on("kernels/toy/fwd.cuh", "6;", "7;"));
-  EXPECT_TRUE(depends_on("kernels/toy/rule.cuh", "7;", "8;")) << "included by an include";
-  EXPECT_TRUE(depends_on("kernels/toy/rule.cuh", "8;", "9;"));
-  EXPECT_TRUE(depends_on("kernels/toy/rule.cuh", "10;", "11;")) << "not known to be hidden from the host";
-  EXPECT_TRUE(depends_on("kernels/toy/host.hpp", "13;", "14;"));
-  EXPECT_TRUE(depends_on("kernels/toy/host.cpp", "14;", "15;"));
-}
-
-TEST_F(StampOfATree, LeavesOutDeviceCodeCommentsCostsAndOtherKernels) {
-  EXPECT_FALSE(depends_on("kernels/toy/fwd.cuh", "3;", "4;")) << "the cubin's hash covers it";
-  EXPECT_FALSE(depends_on("kernels/toy/fwd.cuh", "4;", "5;"));
-  EXPECT_FALSE(depends_on("kernels/toy/rule.cuh", "9;", "10;"));
-  EXPECT_FALSE(depends_on("kernels/toy/rule.cuh", "11;", "12;"));
-  EXPECT_FALSE(depends_on("kernels/toy/device.cuh", "12;", "13;"));
-  EXPECT_FALSE(depends_on("kernels/toy/fwd.cuh", "a remark", "another"));
-  EXPECT_FALSE(depends_on("kernels/toy/fwd_cost.hpp", "1.5", "1.6"));
-  EXPECT_FALSE(depends_on("kernels/toy/fwd_cost.cpp", "2.5", "2.6"));
-  EXPECT_FALSE(depends_on("kernels/toy/units.hpp", "1e-6", "1e-3")) << "only costs include it";
-  EXPECT_FALSE(depends_on("kernels/toy/other.cuh", "15", "16"));
-}
-
-TEST(Stamp, CoversTheSharedRulesAndLeavesOutTheCosts) {
-  std::map<std::string, std::string> files;
-  std::set<std::string> asked;
-  host_hash_of("sm90/fwd", [&](const std::string& path) -> const char* {
-    asked.insert(path);
-    const std::string on_disk = test::repo() + "/" + path;
-    if (!std::filesystem::exists(on_disk)) return nullptr;
-    return files.try_emplace(path, text_of(on_disk)).first->second.c_str();
-  });
-  for (const char* covered : {"kernels/sm90/fwd.cpp", "kernels/sm90/fwd.cuh", "kernels/sm90/host.cpp",
-                              "kernels/sm90/tiles.cuh", "kernels/attention/key_range.cuh"})
-    EXPECT_TRUE(asked.contains(covered)) << covered;
-  EXPECT_FALSE(asked.contains("kernels/sm90/fwd_cost.hpp"));
-  EXPECT_FALSE(asked.contains("kernels/sm90/fwd_small.cpp"));
 }
 
 Promise promise_of(const std::string& kernel, const std::string& problem) {

@@ -121,16 +121,6 @@ TEST_F(FakeGpu, SweepMayPlanAnyConfigurationOfTheSpace) {
   EXPECT_THROW(find_gpu_kernel("test/none"), Error);
 }
 
-TEST_F(FakeGpu, PlanningAsksForTheChoicesOnce) {
-  const GpuKernel& kernel = find_gpu_kernel("test/toy");
-  const Problem problem = problem_from(toy_desc());
-  toy::ToyKernel::asked_for_choices = 0;
-  EXPECT_THAT(kernel.plan(problem, context())->describe(), HasSubstr("config: .stages = 2"));
-  EXPECT_EQ(toy::ToyKernel::asked_for_choices, 1);
-  EXPECT_EQ(kernel.predicted_seconds(problem, context()), 1e-9);
-  EXPECT_EQ(toy::ToyKernel::asked_for_choices, 2);
-}
-
 TEST_F(FakeGpu, MapsAreEncodedOncePerPointer) {
   for (int round = 0; round < 3; ++round)
     for (uintptr_t i = 0; i < 64; ++i)

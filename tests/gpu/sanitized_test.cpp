@@ -57,13 +57,8 @@ std::vector<std::string> problems_of(const Promise& promise) {
   };
   if (promise.kernel == "any/fwd") {
     add(like.seq_q == 1 ? "b2 h4/2 q1 k90" : "b1 h2/1 q70 k90", "");
-  } else if (like.window_left != unbounded) {
-    add("b1 h4/2 q300 k333", " w70,9");
-    add("b1 h2/2 q300 k200", " causal-br w100,-1 sink");
-    add("b1 h2/1 q333 k100", " causal-tl w40,-1 nolse");
   } else if (like.causal == Causal::none) {
     add("b1 h4/2 q300 k333", "");
-    add("b1 h2/1 q70 k130", " sink");
     add("b2 h1/1 q65 k64", " nolse");
     add("b1 h4/1 q10 k120", "");
   } else {

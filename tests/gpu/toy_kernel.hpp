@@ -1,4 +1,4 @@
-// A kernel as a newcomer would add it: device text, a class with three functions, one registration. It serves only
+// A kernel as a newcomer would add it: device text, a class with four functions, one registration. It serves only
 // problems with 77 heads, so that it never stands in the way of others.
 #pragma once
 
@@ -38,19 +38,10 @@ class ToyKernel final : public GpuKernel {
     if (device.major != 9) return "it is not sm_90";
     return tensor_map_refusal(map_of(problem));
   }
-  std::vector<Choice> choices(const Problem& problem, const DeviceProperties&) const override {
-    ++asked_for_choices;
-    std::vector<Choice> list;
-    for (const char* config : {".stages = 2", ".stages = 3"})
-      list.push_back({static_cast<double>(list.size() + 1) * 1e-9, [config] { return std::string(config); },
-                      [problem, config] { return recipe(problem, config); }});
-    return list;
+  std::vector<Configuration> configurations_on(const Problem&, const DeviceProperties&) const override {
+    return {{".stages = 2", 1e-9}, {".stages = 3", 2e-9}};
   }
-
-  inline static int asked_for_choices = 0;
-
- private:
-  static Recipe recipe(const Problem& problem, const char* config) {
+  Recipe recipe(const Problem& problem, const DeviceProperties&, std::string_view config) const override {
     jit::DeviceUnit unit;
     unit.name = "test/toy";
     unit.file = "kernels/test/toy.cuh";
@@ -75,6 +66,7 @@ class ToyKernel final : public GpuKernel {
     return recipe;
   }
 
+ private:
   static TensorMapSpec map_of(const Problem& problem) {
     const auto bytes = static_cast<uint64_t>(bytes_of(problem.dtype));
     TensorMapSpec spec;
