@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "lab/check/method.hpp"
 #include "lab/sets.hpp"
 
 namespace attune::lab {
@@ -40,7 +41,7 @@ class Planner {
     for (const InputKind kind : all_input_kinds)
       for (const std::string_view problem : hostile_problems)
         add("hostile input", std::string(problem), kind, Storage::dense, std::nullopt, everyone_of(problem));
-    for (const Oracle oracle : all_oracles) {
+    for (const Oracle oracle : oracles_of_attention) {
       for (const std::string& problem : find_set("features").problems)
         add("oracles", problem, InputKind::normal, Storage::dense, oracle, everyone_of(problem));
       for (const std::string_view problem : long_problems)
@@ -56,8 +57,17 @@ class Planner {
           add("merge", problem, InputKind::normal, storage, std::nullopt, everyone_of(problem));
       add("merge", problem, InputKind::normal, Storage::dense, Oracle::split, everyone_of(problem));
     }
+    for (const std::string& problem : find_set("backward").problems) {
+      for (const InputKind kind : all_input_kinds)
+        add("backward", problem, kind, Storage::dense, std::nullopt, everyone_of(problem));
+      for (const Storage storage : all_storages)
+        if (storage != Storage::dense)
+          add("backward", problem, InputKind::normal, storage, std::nullopt, everyone_of(problem));
+      for (const Oracle oracle : check_method_of(parse_problem(problem)).oracles)
+        add("backward", problem, InputKind::normal, Storage::dense, oracle, everyone_of(problem));
+    }
     for (const ProblemSet& set : builtin_sets())
-      if (set.name != "features" && set.name != "edges" && set.name != "merge") add_set(set);
+      if (set.name != "features" && set.name != "edges" && set.name != "merge" && set.name != "backward") add_set(set);
     return std::move(plan_);
   }
 

@@ -114,6 +114,8 @@ void for_each_buffer(AnyTensors& tensors, Body&& body) {
 // Buffers for the problem, all poison; bytes of the mask read as "visible".
 Tensors allocate(const Problem& problem, Storage storage);
 
+void poison_outputs(Tensors& tensors);
+
 // The problem with the strides that `storage` gives it.
 Problem with_storage(const Problem& problem, Storage storage);
 

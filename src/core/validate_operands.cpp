@@ -22,7 +22,7 @@ void check_operand(const Problem& problem, const OperandRow& row, const void* po
 }
 
 bool is_read_or_written(const Problem& problem, const OperandRow& row) {
-  return has_operand(problem, row) && !(row.of_keys && problem.keyless());
+  return has_operand(problem, row) && has_elements(problem, row);
 }
 
 // An output that is a part as well: only as a whole, since another view of the same memory would be overwritten before
@@ -45,7 +45,7 @@ void check_in_place(const Problem& problem, const OperandRow& output, const Oper
 // Only the sure cases: tensors may interleave in memory without sharing an element.
 void check_apart(const Problem& problem, const Operands& operands) {
   for (const OperandRow& output : operand_rows()) {
-    if (!output.written || !has_operand(problem, output)) continue;
+    if (!is_written(problem, output) || !has_elements(problem, output)) continue;
     const void* const pointer = operands.in(output.operand);
     for (const OperandRow& other : operand_rows()) {
       if (other.operand == output.operand || !is_read_or_written(problem, other)) continue;
@@ -54,7 +54,7 @@ void check_apart(const Problem& problem, const Operands& operands) {
           if (operands.parts(other.operand)[part] == pointer) check_in_place(problem, output, other, part);
       } else if (operands.in(other.operand) == pointer) {
         fail(ATTUNE_INVALID_ARGUMENT, "args.{} is {}, which is args.{} too; {}", output.name, pointer, other.name,
-             other.written ? "each output needs memory of its own" : "the output must not be an input");
+             is_written(problem, other) ? "each output needs memory of its own" : "the output must not be an input");
       }
     }
   }
@@ -63,7 +63,7 @@ void check_apart(const Problem& problem, const Operands& operands) {
 }  // namespace
 
 void check_operands(const Problem& problem, const Operands& operands, uint64_t workspace_bytes) {
-  if (problem.empty()) return;
+  if (nothing_to_write(problem)) return;
   for (const OperandRow& row : operand_rows()) {
     if (!is_read_or_written(problem, row)) continue;
     if (!row.per_part) {
