@@ -40,7 +40,7 @@ TEST_F(Backward, PassesInEveryStorage) {
     for (const Storage storage : all_storages) expect_good({problem, "", InputKind::normal, 2, storage, std::nullopt});
 }
 
-TEST_F(Backward, OraclesAgreeThreads) {
+TEST_F(Backward, OraclesAgree) {
   int consulted = 0;
   for (const std::string& problem : find_set("backward").problems)
     for (const Oracle oracle : check_method_of(parse_problem(problem)).oracles) {
