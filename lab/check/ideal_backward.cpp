@@ -1,10 +1,10 @@
 // Ideal of the gradients: what a kernel gives that does everything right in the precision a fused kernel has.
 //
-// It is given o and lse, which are rounded, as a kernel is. Scores and dp = dout.v are summed in
-// float32 in the order of the channels; t = x - lse is rounded to float32, p = exp(t); delta = dout.o, less dlse;
-// g = p * (dp - delta) in float32. p and the gradients of q.k are rounded to the dtype before the products that make
-// dv, dq and dk, as tensor cores want them; dbias and dsink are made of what is not rounded. Sums run in float64 and
-// are rounded once. For f32 nothing is rounded further, and the sums of dq, dk and dv run in float32.
+// It is given o and lse, which are rounded, as a kernel is. Scores and dp = dout.v are summed in float32 in the order
+// of the channels; t = x - lse is rounded to float32, p = exp(t); delta = dout.o, less dlse; g = p * (dp - delta) in
+// float32. p and the gradients of q.k are rounded to the dtype before the products that make dv, dq and dk, as tensor
+// cores want them; dbias and dsink are made of what is not rounded. Sums run in float64 and are rounded once. For f32
+// nothing is rounded further, and the sums of dq, dk and dv run in float32.
 //
 // Beside each result stands what rounding was bound to cost it (Ideal::Row). A wrong delta or lse spoils a whole row of
 // scores in one direction, so those two are added along the row before they are squared; the others are independent.
@@ -68,7 +68,6 @@ class Sums {
   void spread(int64_t row, int64_t element, double variance) {
     variances_[static_cast<size_t>(row * dim_ + element)] += variance;
   }
-  double value(int64_t row, int64_t element) const { return values_[static_cast<size_t>(row * dim_ + element)]; }
   void note_logit(int64_t row, double logit) {
     double& most = max_logits_[static_cast<size_t>(row)];
     most = std::max(most, logit);
@@ -144,8 +143,8 @@ class HeadMaker {
       if (truth_.sees(row, j)) scores_.push_back(score(row, j));
     for (Sums& sums : sums_) {
       if (sums.output() == Operand::dq) add_to_dq(sums, row);
-      if (sums.output() == Operand::dk) add_to_key(sums, row, q_, true);
-      if (sums.output() == Operand::dv) add_to_key(sums, row, dout_, false);
+      if (sums.output() == Operand::dk) add_to_key(sums, q_, true);
+      if (sums.output() == Operand::dv) add_to_key(sums, dout_, false);
       if (sums.output() == Operand::dsink) add_to_sink(sums);
       if (sums.output() == Operand::dbias) add_to_bias(sums, row);
     }
@@ -238,7 +237,7 @@ class HeadMaker {
     for (const Score& score : scores_) sums.note_logit(at, score.logit);
   }
 
-  void add_to_key(Sums& sums, int64_t, const std::vector<float>& row_values, bool of_products) const {
+  void add_to_key(Sums& sums, const std::vector<float>& row_values, bool of_products) const {
     for (const Score& score : scores_) {
       const int64_t at = sums.find({batch_, head_ / p_.group(), score.key});
       if (at < 0) continue;

@@ -331,8 +331,8 @@ Operands operands_of(const attune_backward_args& args) {
 Operands operands_of(const attune_merge_args& args) {
   check_reserved("args.reserved", args.reserved);
   Operands operands;
-  operands.set(Operand::part_o, args.part_o);
-  operands.set(Operand::part_lse, args.part_lse);
+  operands.set(Operand::part_o, static_cast<const void*>(args.part_o));
+  operands.set(Operand::part_lse, static_cast<const void*>(args.part_lse));
   operands.set(Operand::o, args.o);
   operands.set(Operand::lse, args.lse);
   return operands;

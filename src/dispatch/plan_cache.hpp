@@ -31,7 +31,7 @@ struct PlanKey {
   template <typename T>
   PlanKey(Of what, const T& value, int64_t of_alignment);
 
-  Of of_;
+  [[maybe_unused]] Of of_;  // compared and hashed with the rest, by bytes
   int64_t alignment_;
   alignas(8) std::array<std::byte, sizeof(Problem)> bytes_;  // the rest 0
 };

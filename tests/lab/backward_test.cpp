@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -89,6 +90,32 @@ TEST_F(Backward, IdealKeepsAwayFromTheBounds) {
       }
     }
   for (const auto& [dtype, units] : worst) EXPECT_LT(units, frozen_accuracy().max_ulp(dtype) / 1.5) << name_of(dtype);
+}
+
+// Where many rows carry the error, Ideal's is what its model expects.
+TEST_F(Backward, IdealErrsAsItsModelExpects) {
+  int compared = 0;
+  for (const std::string& text : find_set("backward").problems)
+    for (const InputKind kind : {InputKind::normal, InputKind::heavy_tailed}) {
+      const Problem problem = parse_problem(text);
+      const Tensors t = make_inputs(problem, kind, 6, Storage::dense, threads_);
+      const CheckMethod& method = check_method_of(problem);
+      std::vector<RowChoice> choices;
+      for (const Operand output : method.outputs(problem)) choices.push_back(choose_rows(t, {}, 1, output));
+      const auto truth = method.reference_of(t, choices, threads_);
+      const auto ideal = method.ideal_of(t, choices, threads_);
+      for (size_t i = 0; i < choices.size(); ++i) {
+        if (effective_rows(ideal[i]) < 100) continue;
+        double energy = 0, expected = 0;
+        for (size_t at = 0; at < truth[i].o.size(); ++at)
+          energy += std::pow(static_cast<double>(ideal[i].o[at]) - truth[i].o[at], 2);
+        for (const Ideal::Row& row : ideal[i].rows) expected += row.expected_energy;
+        EXPECT_GT(energy, 0.3 * expected) << text << ", " << row_of(choices[i].output).name << ", " << name_of(kind);
+        EXPECT_LT(energy, 1.6 * expected) << text << ", " << row_of(choices[i].output).name << ", " << name_of(kind);
+        ++compared;
+      }
+    }
+  EXPECT_GE(compared, 12);
 }
 
 TEST(BackwardSet, HasEveryFeature) {
