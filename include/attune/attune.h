@@ -29,8 +29,8 @@
 extern "C" {
 #endif
 
-/* Grows by one when a descriptor gains fields at its end; never otherwise. */
-#define ATTUNE_ABI_VERSION 2
+/* Grows by one when a descriptor gains fields at its end, or when there are new functions; never otherwise. */
+#define ATTUNE_ABI_VERSION 3
 
 typedef int32_t attune_status;
 enum {
@@ -57,7 +57,7 @@ enum { ATTUNE_CPU = 0, ATTUNE_CUDA = 1 };
 typedef int32_t attune_causal;
 enum { ATTUNE_CAUSAL_NONE = 0, ATTUNE_CAUSAL_TOP_LEFT = 1, ATTUNE_CAUSAL_BOTTOM_RIGHT = 2 };
 
-/* Bits of attune_forward_desc.features. */
+/* Bits of `features` in attune_forward_desc and attune_backward_desc. */
 typedef uint32_t attune_features;
 #define ATTUNE_SCALE 0x001u   /* `scale` replaces 1/sqrt(dim_qk); 0, negative and huge are legal */
 #define ATTUNE_WINDOW 0x002u  /* `window_left`, `window_right` */
@@ -77,17 +77,24 @@ typedef uint32_t attune_features;
 /* f32 on a CPU with AMX: products may take 16 significant bits of q, k, v and the weights instead of 24, which is
  * faster. Elsewhere, and for other types, it changes nothing. */
 #define ATTUNE_F32_HIGH 0x1000u
+/* Since ABI version 3, of attune_backward_desc alone. */
+#define ATTUNE_DLSE 0x2000u  /* args.dlse: the gradient that arrives at the log-sum-exp */
+#define ATTUNE_DSINK 0x4000u /* with ATTUNE_SINK: args.dsink receives the gradient of the sinks */
+#define ATTUNE_DBIAS 0x8000u /* with ATTUNE_BIAS: args.dbias receives the gradient of the bias */
+/* Sums may be formed in an order that changes from call to call, where that is faster. Without it a backward gives the
+ * same bits each time. */
+#define ATTUNE_ANY_ORDER 0x10000u
 
-/* Strides of q, k, v, o and lse, in elements; 0 and negative ones are legal. `batch` is not read for packed sequences.
- * No two elements of an output may share memory: in order of size, each stride of o and of lse steps over all that the
- * smaller ones reach. */
+/* Strides of q, k, v, o, lse and of their gradients, in elements; 0 and negative ones are legal. `batch` is not read
+ * for packed sequences. No two elements of an output may share memory: in order of size, each of its strides steps over
+ * all that the smaller ones reach. */
 typedef struct attune_strides {
   int64_t batch;
   int64_t row;
   int64_t head;
 } attune_strides;
 
-/* Strides of bias and mask, in elements; 0 broadcasts. */
+/* Strides of bias, mask and dbias, in elements; 0 broadcasts. */
 typedef struct attune_score_strides {
   int64_t batch;
   int64_t head;
@@ -152,6 +159,69 @@ typedef struct attune_forward_args {
   void* workspace;             /* at least attune_workspace_bytes, 256-byte aligned */
   uint64_t workspace_bytes;
 } attune_forward_args;
+
+/* The gradients of attune_forward. The fields up to softcap are those of the forward call, with the same meaning: its
+ * features, too, of which ATTUNE_LSE may be left out, for the log-sum-exp is always read.
+ *
+ * A row that sees no key has dq 0 and adds nothing to dk and dv; a key that no row sees, in use or not, has dk and dv
+ * 0. dbias is summed over the dimensions that the bias broadcasts. */
+typedef struct attune_backward_desc {
+  uint32_t struct_size; /* sizeof(attune_backward_desc) */
+  attune_features features;
+  attune_device_kind device_kind;
+  int32_t device_index;
+  attune_dtype dtype;      /* of q, k, v, o, dout, dq, dk and dv */
+  attune_dtype bias_dtype; /* of the bias and of dbias */
+  attune_causal causal;
+  uint32_t reserved; /* 0 */
+
+  int64_t batch;
+  int64_t heads_q;
+  int64_t heads_kv;
+  int64_t seq_q;
+  int64_t seq_k;
+  int64_t dim_qk;
+  int64_t dim_v;
+  int64_t total_q;
+  int64_t total_k;
+
+  attune_strides q, k, v, o;
+  attune_strides lse;
+  attune_score_strides bias;
+  attune_score_strides mask;
+
+  int64_t window_left;
+  int64_t window_right;
+  float scale;
+  float softcap;
+
+  attune_strides dout;
+  attune_strides dlse; /* ATTUNE_DLSE */
+  attune_strides dq, dk, dv;
+  attune_score_strides dbias; /* ATTUNE_DBIAS: 0 where, and only where, `bias` is 0 */
+} attune_backward_desc;
+
+typedef struct attune_backward_args {
+  uint32_t struct_size; /* sizeof(attune_backward_args) */
+  uint32_t reserved;    /* 0 */
+  const void *q, *k, *v;
+  const void* o;               /* as attune_forward wrote it */
+  const float* lse;            /* as attune_forward wrote it */
+  const float* sink;           /* ATTUNE_SINK: heads_q */
+  const void* bias;            /* ATTUNE_BIAS */
+  const uint8_t* mask;         /* ATTUNE_MASK */
+  const int32_t* cu_seqlens_q; /* ATTUNE_PACKED: batch + 1 */
+  const int32_t* cu_seqlens_k; /* ATTUNE_PACKED: batch + 1 */
+  const int32_t* used_q;       /* ATTUNE_USED_Q: batch */
+  const int32_t* used_k;       /* ATTUNE_USED_K: batch */
+  const void* dout;            /* the gradient that arrives at o */
+  const float* dlse;           /* ATTUNE_DLSE: the one that arrives at lse */
+  void *dq, *dk, *dv;
+  float* dsink;    /* ATTUNE_DSINK: heads_q */
+  void* dbias;     /* ATTUNE_DBIAS */
+  void* workspace; /* at least attune_backward_workspace_bytes, 256-byte aligned */
+  uint64_t workspace_bytes;
+} attune_backward_args;
 
 /* Joins partial results over disjoint key sets: lse = log(sum exp(lse_i)), o = sum exp(lse_i - lse) o_i.
  * An output may be one of the parts. */
@@ -228,6 +298,15 @@ ATTUNE_API attune_status attune_merge(attune_context* context, const attune_merg
  * the 0) to *length, as snprintf does. buffer may be NULL when capacity is 0. */
 ATTUNE_API attune_status attune_explain(attune_context* context, const attune_forward_desc* desc, char* buffer,
                                         size_t capacity, size_t* length);
+
+/* Since ABI version 3: the same four for gradients. */
+ATTUNE_API attune_status attune_backward_prepare(attune_context* context, const attune_backward_desc* desc);
+ATTUNE_API attune_status attune_backward_workspace_bytes(attune_context* context, const attune_backward_desc* desc,
+                                                         uint64_t* bytes);
+ATTUNE_API attune_status attune_backward(attune_context* context, const attune_backward_desc* desc,
+                                         const attune_backward_args* args, void* stream);
+ATTUNE_API attune_status attune_backward_explain(attune_context* context, const attune_backward_desc* desc,
+                                                 char* buffer, size_t capacity, size_t* length);
 
 /* The sentence that belongs to this thread's last failed call; "" if none failed. */
 ATTUNE_API const char* attune_last_error(void);

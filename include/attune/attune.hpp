@@ -204,6 +204,28 @@ ATTUNE_CPP_INLINE namespace api {
     void check_extents() const;
   };
 
+  // The gradients of a Forward call. `forward` is that call as it was: its o and lse, which are read now, and every
+  // feature. Its workspace is not used.
+  struct Backward {
+    Forward forward{};
+    View dout{};                                          // the gradient that arrives at o
+    OutView dq{}, dk{}, dv{};                             // receive the gradients of q, k and v
+    const float* dlse = nullptr;                          // the gradient that arrives at lse, if there is one
+    float* dsink = nullptr;                               // receives the gradient of the sinks
+    void* dbias = nullptr;                                // receives the gradient of the bias, in its shape and dtype
+    std::optional<attune_strides> dlse_strides{};         // contiguous (batch, head, row) if not given
+    std::optional<attune_score_strides> dbias_strides{};  // contiguous over what the bias does not broadcast
+    bool any_order = false;                               // ATTUNE_ANY_ORDER: sums in an order that may change
+    void* workspace = nullptr;                            // at least Context::workspace_bytes, 256-byte aligned
+    uint64_t workspace_bytes = 0;
+
+    attune_backward_desc desc() const;
+    attune_backward_args args() const;
+
+   private:
+    void check_extents() const;
+  };
+
   // Joins partial results over disjoint key sets.
   struct Merge {
     struct Part {
@@ -277,6 +299,31 @@ ATTUNE_CPP_INLINE namespace api {
       detail::check(attune_explain(handle_, &desc, nullptr, 0, &length));
       std::string text(length, '\0');
       detail::check(attune_explain(handle_, &desc, text.data(), length + 1, &length));
+      return text;
+    }
+
+    // The same four for gradients.
+    void backward(const Backward& call, void* stream = nullptr) {
+      const attune_backward_desc desc = call.desc();
+      const attune_backward_args args = call.args();
+      detail::check(attune_backward(handle_, &desc, &args, stream));
+    }
+    void prepare(const Backward& call) {
+      const attune_backward_desc desc = call.desc();
+      detail::check(attune_backward_prepare(handle_, &desc));
+    }
+    uint64_t workspace_bytes(const Backward& call) {
+      const attune_backward_desc desc = call.desc();
+      uint64_t bytes = 0;
+      detail::check(attune_backward_workspace_bytes(handle_, &desc, &bytes));
+      return bytes;
+    }
+    std::string explain(const Backward& call) {
+      const attune_backward_desc desc = call.desc();
+      size_t length = 0;
+      detail::check(attune_backward_explain(handle_, &desc, nullptr, 0, &length));
+      std::string text(length, '\0');
+      detail::check(attune_backward_explain(handle_, &desc, text.data(), length + 1, &length));
       return text;
     }
 
@@ -388,6 +435,100 @@ ATTUNE_CPP_INLINE namespace api {
     args.cu_seqlens_k = packed ? packed->cu_seqlens_k : nullptr;
     args.used_q = used_q;
     args.used_k = used_k;
+    args.workspace = workspace;
+    args.workspace_bytes = workspace_bytes;
+    return args;
+  }
+
+  inline void Backward::check_extents() const {
+    using detail::must_equal;
+    const auto like = [](const std::string& name, const auto& gradient, const std::string& other, const auto& of) {
+      must_equal((name + ".dtype").c_str(), static_cast<int32_t>(gradient.dtype), (other + ".dtype").c_str(),
+                 static_cast<int32_t>(of.dtype));
+      must_equal((name + ".batch").c_str(), gradient.batch, (other + ".batch").c_str(), of.batch);
+      must_equal((name + ".rows").c_str(), gradient.rows, (other + ".rows").c_str(), of.rows);
+      must_equal((name + ".heads").c_str(), gradient.heads, (other + ".heads").c_str(), of.heads);
+      must_equal((name + ".dim").c_str(), gradient.dim, (other + ".dim").c_str(), of.dim);
+    };
+    like("dout", dout, "forward.o", forward.o);
+    like("dq", dq, "forward.q", forward.q);
+    like("dk", dk, "forward.k", forward.k);
+    like("dv", dv, "forward.v", forward.v);
+  }
+
+  inline attune_backward_desc Backward::desc() const {
+    check_extents();
+    const attune_forward_desc of = forward.desc();
+    attune_backward_desc desc{};
+    desc.struct_size = sizeof desc;
+    desc.features = of.features;
+    desc.device_kind = of.device_kind;
+    desc.device_index = of.device_index;
+    desc.dtype = of.dtype;
+    desc.bias_dtype = of.bias_dtype;
+    desc.causal = of.causal;
+    desc.batch = of.batch;
+    desc.heads_q = of.heads_q;
+    desc.heads_kv = of.heads_kv;
+    desc.seq_q = of.seq_q;
+    desc.seq_k = of.seq_k;
+    desc.dim_qk = of.dim_qk;
+    desc.dim_v = of.dim_v;
+    desc.total_q = of.total_q;
+    desc.total_k = of.total_k;
+    desc.q = of.q;
+    desc.k = of.k;
+    desc.v = of.v;
+    desc.o = of.o;
+    desc.lse = of.lse;
+    desc.bias = of.bias;
+    desc.mask = of.mask;
+    desc.window_left = of.window_left;
+    desc.window_right = of.window_right;
+    desc.scale = of.scale;
+    desc.softcap = of.softcap;
+    desc.dout = dout.strides;
+    desc.dq = dq.strides;
+    desc.dk = dk.strides;
+    desc.dv = dv.strides;
+    if (dlse != nullptr) {
+      desc.features |= ATTUNE_DLSE;
+      desc.dlse = dlse_strides.value_or(attune_strides{forward.q.heads * forward.q.rows, 1, forward.q.rows});
+    }
+    if (dsink != nullptr) desc.features |= ATTUNE_DSINK;
+    if (dbias != nullptr) {
+      desc.features |= ATTUNE_DBIAS;
+      if (forward.bias)
+        desc.dbias = dbias_strides.value_or(
+            detail::score_strides(forward.bias->batch, forward.bias->heads, forward.bias->queries, forward.bias->keys));
+    }
+    if (any_order) desc.features |= ATTUNE_ANY_ORDER;
+    return desc;
+  }
+
+  inline attune_backward_args Backward::args() const {
+    const attune_forward_args of = forward.args();
+    attune_backward_args args{};
+    args.struct_size = sizeof args;
+    args.q = of.q;
+    args.k = of.k;
+    args.v = of.v;
+    args.o = of.o;
+    args.lse = of.lse;
+    args.sink = of.sink;
+    args.bias = of.bias;
+    args.mask = of.mask;
+    args.cu_seqlens_q = of.cu_seqlens_q;
+    args.cu_seqlens_k = of.cu_seqlens_k;
+    args.used_q = of.used_q;
+    args.used_k = of.used_k;
+    args.dout = dout.data;
+    args.dlse = dlse;
+    args.dq = dq.data;
+    args.dk = dk.data;
+    args.dv = dv.data;
+    args.dsink = dsink;
+    args.dbias = dbias;
     args.workspace = workspace;
     args.workspace_bytes = workspace_bytes;
     return args;

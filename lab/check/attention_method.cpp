@@ -44,7 +44,7 @@ constexpr CheckMethod attention{.operation = &forward_operation,
                                 .fill = fill_attention,
                                 .reference_row = reference_row_of,
                                 .ideal_rows = ideal_attention,
-                                .oracles = all_oracles,
+                                .oracles = oracles_of_attention,
                                 .problems_like = problems_like};
 const CheckMethodRegistration attention_registration(attention);
 

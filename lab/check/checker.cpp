@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "core/error.hpp"
+#include "lab/check/method.hpp"
 
 namespace attune::lab {
 namespace {
@@ -11,15 +12,9 @@ namespace {
 uint64_t digest_of_inputs(const Tensors& t) {
   uint64_t hash = 0;
   for_each_buffer(t, [&](const OperandRow& row, size_t, const Buffer& buffer) {
-    if (!row.written) hash = XXH3_64bits_withSeed(buffer.whole().data(), buffer.whole().size(), hash);
+    if (!is_written(t.problem, row)) hash = XXH3_64bits_withSeed(buffer.whole().data(), buffer.whole().size(), hash);
   });
   return hash;
-}
-
-void poison_outputs(Tensors& t) {
-  for_each_buffer(t, [](const OperandRow& row, size_t, Buffer& buffer) {
-    if (row.written) buffer.poison();
-  });
 }
 
 // A case that ended in an exception has failed, whatever the numbers would have been.
@@ -63,9 +58,7 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const Contestant> c
   Problem problem = parse_problem(c.problem);
   problem.device_kind = executor_.device_kind();
   std::optional<Tensors> tensors;
-  RowChoice rows;
-  ReferenceRows reference;
-  Ideal ideal;
+  Truth truth;
   std::vector<Outcome> outcomes;
   for (const auto& [executor, kernel] : contestants) {
     Outcome outcome{c, {}, {}, {}, {}};
@@ -86,15 +79,13 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const Contestant> c
     }
     if (!tensors) {
       tensors = make_inputs(problem, c.input, c.seed, c.storage, threads_);
-      rows = choose_rows(*tensors, policy_, c.seed);
-      reference = reference_.rows(*tensors, rows.rows);
-      ideal = ideal_rows(*tensors, choose_ideal_rows(*tensors, rows, policy_, c.seed), threads_);
+      truth = truth_of(*tensors, c.seed);
     }
     poison_outputs(*tensors);
     const uint64_t before = digest_of_inputs(*tensors);
     try {
       executor->run(choice.kernel, *tensors);
-      outcome.judgement = judge(*tensors, rows, reference, ideal, accuracy_.of(problem));
+      pronounce(*tensors, truth, outcome);
       std::string stray = stray_writes(*tensors);
       if (stray.empty() && digest_of_inputs(*tensors) != before) stray = "an input was written";
       if (!stray.empty() && outcome.judgement.ok) {
@@ -107,6 +98,36 @@ std::vector<Outcome> Checker::check(const Case& c, std::span<const Contestant> c
     outcomes.push_back(std::move(outcome));
   }
   return outcomes;
+}
+
+Checker::Truth Checker::truth_of(const Tensors& tensors, uint64_t seed) {
+  const CheckMethod& method = check_method_of(tensors.problem);
+  Truth truth;
+  std::vector<RowChoice> with_ideal;
+  for (const Operand output : method.outputs(tensors.problem)) {
+    truth.rows.push_back(choose_rows(tensors, policy_, seed, output));
+    with_ideal.push_back(truth.rows.back());
+    with_ideal.back().rows = choose_ideal_rows(tensors, truth.rows.back(), policy_, seed);
+  }
+  if (method.reference_of == nullptr) {
+    truth.reference.push_back(reference_.rows(tensors, truth.rows.front().rows));
+    truth.ideal.push_back(ideal_rows(tensors, with_ideal.front().rows, threads_));
+  } else {
+    truth.reference = method.reference_of(tensors, truth.rows, threads_);
+    truth.ideal = method.ideal_of(tensors, with_ideal, threads_);
+  }
+  return truth;
+}
+
+void Checker::pronounce(const Tensors& tensors, const Truth& truth, Outcome& outcome) {
+  for (size_t i = 0; i < truth.rows.size(); ++i) {
+    const Judgement judgement =
+        judge(tensors, truth.rows[i], truth.reference[i], truth.ideal[i], accuracy_.of(tensors.problem));
+    const bool worse =
+        judgement.ok != outcome.judgement.ok ? !judgement.ok : judgement.strain() > outcome.judgement.strain();
+    if (i == 0 || worse) outcome.judgement = judgement;
+    if (truth.rows.size() > 1) outcome.outputs.push_back(judgement);
+  }
 }
 
 Outcome Checker::consult_oracle(const Case& c, const Problem& problem) {

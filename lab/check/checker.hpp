@@ -31,7 +31,8 @@ struct Outcome {
   std::string why;             // why that kernel
   std::string unsupported;     // why nothing ran, or ""
   std::string not_applicable;  // why the oracle says nothing, or ""
-  Judgement judgement;         // for an oracle only ok, failure and worst
+  Judgement judgement;         // for an oracle only ok, failure and worst; of several outputs that nearest to its bound
+  std::vector<Judgement> outputs = {};  // of each output, where an operation has others than o and lse
   bool ok() const { return judgement.ok; }
 };
 
@@ -55,6 +56,14 @@ class Checker {
   Executor& executor() { return executor_; }
 
  private:
+  // Of each output that is judged.
+  struct Truth {
+    std::vector<RowChoice> rows;
+    std::vector<ReferenceRows> reference;
+    std::vector<Ideal> ideal;
+  };
+  Truth truth_of(const Tensors& tensors, uint64_t seed);
+  void pronounce(const Tensors& tensors, const Truth& truth, Outcome& outcome);
   Outcome consult_oracle(const Case& c, const Problem& problem);
 
   Executor& executor_;

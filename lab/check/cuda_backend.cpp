@@ -53,7 +53,7 @@ class DeviceCall {
 
   void download_outputs(Tensors& to) const {
     for_each_buffer(to, [&](const OperandRow& row, size_t part, Buffer& buffer) {
-      if (row.written) memory_[static_cast<size_t>(row.operand)][part].download(buffer.whole());
+      if (is_written(to.problem, row)) memory_[static_cast<size_t>(row.operand)][part].download(buffer.whole());
     });
   }
 

@@ -37,18 +37,27 @@ class Judge {
  public:
   Judge(const Tensors& outputs, const RowChoice& choice, const ReferenceRows& reference, const Ideal& ideal,
         const Accuracy& accuracy)
-      : t_(outputs), p_(outputs.problem), choice_(choice), reference_(reference), ideal_(ideal), accuracy_(accuracy) {}
+      : t_(outputs),
+        p_(outputs.problem),
+        choice_(choice),
+        reference_(reference),
+        ideal_(ideal),
+        accuracy_(accuracy),
+        dtype_(dtype_of(p_, choice.output)),
+        name_(row_of(choice.output).name) {}
 
   Judgement judgement() {
+    result_.output = choice_.output;
     result_.rows = static_cast<int64_t>(choice_.rows.size());
     result_.total_rows = choice_.total;
-    result_.lse_bound = accuracy_.lse_bound;
+    const bool has_lse = choice_.output == Operand::o && is_written(p_, row_of(Operand::lse));
+    if (choice_.output == Operand::o) result_.lse_bound = accuracy_.lse_bound;
     result_.max_ulp_bound = accuracy_.max_ulp(p_.dtype);
     size_t next_ideal = 0;
     for (size_t i = 0; i < choice_.rows.size(); ++i) {
       const bool has_ideal = next_ideal < ideal_.ids.size() && ideal_.ids[next_ideal] == choice_.rows[i];
       look_at_output(i, has_ideal ? std::optional(next_ideal++) : std::nullopt);
-      if (p_.has(ATTUNE_LSE)) look_at_lse(i);
+      if (has_lse) look_at_lse(i);
     }
     close();
     return result_;
@@ -56,35 +65,35 @@ class Judge {
 
  private:
   std::span<const double> truth(size_t i) const {
-    return std::span(reference_.o).subspan(i * static_cast<size_t>(p_.dim_v), static_cast<size_t>(p_.dim_v));
-  }
-
-  int64_t offset(size_t i, const attune_strides& strides) const {
-    const RowId& id = choice_.rows[i];
-    return row_offset(p_, strides, id.batch, t_.sequence(id.batch).first_row_q, id.row, id.head);
+    const auto dim = static_cast<size_t>(reference_.dim);
+    return std::span(reference_.o).subspan(i * dim, dim);
   }
 
   // `ideal_index`: the place of the row among Ideal's, if it has one.
   void look_at_output(size_t i, std::optional<size_t> ideal_index) {
     const auto o = truth(i);
-    const double unit = row_unit(p_.dtype, o, ideal_index ? ideal_.rows[*ideal_index].sigma : 0);
-    const int64_t base = offset(i, p_.o);
-    const bool empty = reference_.lse[i] == -infinity;
+    const double unit = row_unit(dtype_, o, ideal_index ? ideal_.rows[*ideal_index].sigma : 0);
+    const int64_t base = element_offset(t_, choice_.output, choice_.rows[i], 0);
+    const int64_t step = element_offset(t_, choice_.output, choice_.rows[i], 1) - base;
+    const bool empty = reference_.sees_nothing(i);
     for (size_t c = 0; c < o.size(); ++c) {
-      const double value = load_element(t_[Operand::o].data(), p_.dtype, base + static_cast<int64_t>(c));
+      const double value = load_element(t_[choice_.output].data(), dtype_, base + static_cast<int64_t>(c) * step);
+      const double ideal = ideal_index ? ideal_.o[*ideal_index * o.size() + c] : o[c];
+      if (choice_.output != Operand::o && !std::isfinite(round_to(dtype_, ideal))) continue;
       const double error = distance(value, o[c]);
       note_worst(i, error / unit);
-      if (empty && value != 0) break_rule(i, "o is {} at channel {} of a row that sees no key; it must be 0", value, c);
+      if (empty && value != 0)
+        break_rule(i, "{} is {} at channel {} of a row that sees no key; it must be 0", name_, value, c);
       if (!ideal_index) continue;
       error_energy_ += square(error);
       energy_ += square(o[c]);
-      ideal_energy_ += square(distance(ideal_.o[*ideal_index * o.size() + c], o[c]));
+      ideal_energy_ += square(distance(ideal, o[c]));
     }
     if (ideal_index) result_.max_logit = std::max(result_.max_logit, ideal_.rows[*ideal_index].max_logit);
   }
 
   void look_at_lse(size_t i) {
-    const double value = t_[Operand::lse].as<float>()[offset(i, p_.lse)];
+    const double value = t_[Operand::lse].as<float>()[element_offset(t_, Operand::lse, choice_.rows[i], 0)];
     const double expected = reference_.lse[i];
     const double error = distance(value, expected) / std::max(1.0, std::abs(expected));
     // An empty row has an infinite divisor.
@@ -132,11 +141,11 @@ class Judge {
       result_.failure =
           fmt::format("lse is off by {:.3g} of max(1, |lse|); {:.3g} is allowed", result_.lse_err, result_.lse_bound);
     } else if (!(result_.max_ulp <= result_.max_ulp_bound)) {
-      result_.failure = fmt::format("an element of o is off by {:.3g} units of its row; {:.3g} are allowed",
+      result_.failure = fmt::format("an element of {} is off by {:.3g} units of its row; {:.3g} are allowed", name_,
                                     result_.max_ulp, result_.max_ulp_bound);
     } else if (!(result_.rel_rms <= result_.rel_rms_bound)) {
-      result_.failure = fmt::format("relative RMS of o is {:.3g}, Ideal's {:.3g}; {:.3g} is allowed", result_.rel_rms,
-                                    result_.rel_rms_ideal, result_.rel_rms_bound);
+      result_.failure = fmt::format("relative RMS of {} is {:.3g}, Ideal's {:.3g}; {:.3g} is allowed", name_,
+                                    result_.rel_rms, result_.rel_rms_ideal, result_.rel_rms_bound);
     }
     result_.ok = result_.failure.empty();
   }
@@ -147,6 +156,8 @@ class Judge {
   const ReferenceRows& reference_;
   const Ideal& ideal_;
   const Accuracy& accuracy_;
+  const Dtype dtype_;  // of the output
+  const std::string_view name_;
   Judgement result_;
   RowId lse_worst_;
   double energy_ = 0, error_energy_ = 0, ideal_energy_ = 0;
@@ -174,11 +185,11 @@ Judgement judge(const Tensors& outputs, const RowChoice& choice, const Reference
 
 double max_ulp_of_ideal(const Tensors& tensors, const RowChoice& choice, const ReferenceRows& reference,
                         const Ideal& ideal) {
-  const auto dim = static_cast<size_t>(tensors.problem.dim_v);
+  const auto dim = static_cast<size_t>(reference.dim);
   double worst = 0;
   for (size_t i = 0; i < choice.rows.size(); ++i) {
     const auto o = std::span(reference.o).subspan(i * dim, dim);
-    const double unit = row_unit(tensors.problem.dtype, o, ideal.rows[i].sigma);
+    const double unit = row_unit(dtype_of(tensors.problem, choice.output), o, ideal.rows[i].sigma);
     for (size_t c = 0; c < dim; ++c) worst = std::max(worst, distance(ideal.o[i * dim + c], o[c]) / unit);
   }
   return worst;

@@ -1,5 +1,5 @@
-// The gate: is this output as good as a fused kernel's output can be? Compares rows of o and lse with float64 and with
-// Ideal (design: docs/accuracy.md).
+// The gate: is this output as good as a fused kernel's output can be? Compares rows of o and lse, or of a gradient,
+// with float64 and with Ideal (design: docs/accuracy.md). What is said of O holds for a gradient, too.
 //
 // - relative RMS of O: at most `rms_factor` times Ideal's on the same inputs. Where the comparison rests on few rows
 //   (fewer than 256 that carry the error), Ideal's own error is a matter of luck, and where logits are large it can be
@@ -10,6 +10,7 @@
 //   deviations of a rounding).
 //   Both are compared on the rows that have an Ideal; rows without one are held to ulps at their largest |O| alone.
 // - LSE, and that it is -inf exactly where a row sees nothing, where O must be 0.
+// - Gradients may leave the range of their type: an element that Ideal does not bring within it is not compared.
 #pragma once
 
 #include <string>
@@ -22,6 +23,7 @@ namespace attune::lab {
 
 struct Judgement {
   bool ok = true;
+  Operand output = Operand::o;
   std::string failure;  // which rule was broken, "" if none
   double rel_rms = 0, rel_rms_ideal = 0, rel_rms_bound = 0;
   double max_ulp = 0, max_ulp_bound = 0;

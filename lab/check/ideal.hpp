@@ -26,7 +26,7 @@ struct Ideal {
   };
   int64_t dim = 0;
   std::vector<RowId> ids;
-  std::vector<float> o;  // rows x dim, in the output dtype
+  std::vector<float> o;  // rows x dim, in the dtype of the output in question
   std::vector<Row> rows;
 };
 
@@ -34,5 +34,8 @@ struct Ideal {
 Ideal ideal_rows(const Tensors& tensors, std::span<const RowId> rows, cpu::Threads& threads);
 
 Ideal ideal_attention(const Tensors& tensors, std::span<const RowId> rows, cpu::Threads& threads);
+
+// The gradients (ideal_backward.cpp).
+std::vector<Ideal> ideal_gradients(const Tensors& tensors, std::span<const RowChoice> outputs, cpu::Threads& threads);
 
 }  // namespace attune::lab

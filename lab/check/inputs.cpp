@@ -15,7 +15,7 @@ namespace {
 
 using stats::Random;
 
-enum class Part : uint64_t { q = 1, k, v, bias, mask, sink, lengths, channel };
+enum class Part : uint64_t { q = 1, k, v, bias, mask, sink, lengths, channel, dout, dlse };
 
 uint64_t seed_of(uint64_t seed, Part part, int64_t batch, int64_t head) {
   const uint64_t key[3] = {static_cast<uint64_t>(part), static_cast<uint64_t>(batch), static_cast<uint64_t>(head)};
@@ -111,6 +111,18 @@ double v_value(const Recipe& r, Random& random, int64_t dim_v, int64_t channel) 
     case InputKind::extremes:
       // Short of the largest number: a row sum kept in float32 beside 16-bit weights may exceed 1 by half an ulp.
       return sign_of(random) * (16384 + 47104 * random.uniform());
+    default:
+      return random.normal();
+  }
+}
+
+// Small where the values are at the top of fp16, so that the gradients stay within it.
+double dout_value(const Recipe& r, Random& random) {
+  switch (r.kind) {
+    case InputKind::heavy_tailed:
+      return std::clamp(heavy_tailed(random), -100.0, 100.0);
+    case InputKind::extremes:
+      return random.normal() * 0x1p-18;
     default:
       return random.normal();
   }
@@ -271,6 +283,23 @@ void fill_attention(Tensors& t, InputKind kind, uint64_t seed, cpu::Threads& thr
   threads.parallel_for(p.batch * p.heads_kv,
                        [&](int64_t i) { fill_keys_and_values(t, recipe, i / p.heads_kv, i % p.heads_kv); });
   fill_score_terms(t, recipe);
+}
+
+void fill_arriving_gradients(Tensors& t, InputKind kind, uint64_t seed, cpu::Threads& threads) {
+  const Problem& p = t.problem;
+  const Recipe recipe{kind, seed, p.dtype, p.scale, p.dim_qk, std::max<int64_t>(p.seq_k, 1)};
+  threads.parallel_for(p.batch * p.heads_q, [&](int64_t index) {
+    const int64_t b = index / p.heads_q, head = index % p.heads_q;
+    const Sequence s = t.sequence(b);
+    Random random(seed_of(seed, Part::dout, b, head)), random_lse(seed_of(seed, Part::dlse, b, head));
+    for (int64_t row = 0; row < s.seq_q; ++row) {
+      put_row(t[Operand::dout].data(), p.dtype, row_offset(p, p.dout, b, s.first_row_q, row, head), p.dim_v,
+              [&](int64_t) { return dout_value(recipe, random); });
+      if (p.has(ATTUNE_DLSE))
+        t[Operand::dlse].as<float>()[row_offset(p, p.dlse, b, s.first_row_q, row, head)] =
+            static_cast<float>(random_lse.normal());
+    }
+  });
 }
 
 }  // namespace attune::lab

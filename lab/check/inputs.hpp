@@ -36,6 +36,9 @@ Tensors make_inputs(const Problem& problem, InputKind kind, uint64_t seed, Stora
 // empty and a single-row sequence where the batch has room for them.
 void fill_attention(Tensors& tensors, InputKind kind, uint64_t seed, cpu::Threads& threads);
 
+// What arrives at o and lse from behind, for a backward.
+void fill_arriving_gradients(Tensors& tensors, InputKind kind, uint64_t seed, cpu::Threads& threads);
+
 // A seed of its own for one part of a bigger whole.
 uint64_t derive_seed(uint64_t seed, uint64_t part);
 

@@ -18,6 +18,14 @@ std::vector<const CheckMethod*>& methods() {
 
 CheckMethodRegistration::CheckMethodRegistration(const CheckMethod& method) { methods().push_back(&method); }
 
+std::vector<Operand> CheckMethod::outputs(const Problem& problem) const {
+  if (reference_of == nullptr) return {Operand::o};
+  std::vector<Operand> outputs;
+  for (const OperandRow& row : operand_rows())
+    if (is_written(problem, row)) outputs.push_back(row.operand);
+  return outputs;
+}
+
 const CheckMethod& check_method_of(const Problem& problem) {
   const auto found = std::ranges::find(methods(), problem.operation, &CheckMethod::operation);
   if (found == methods().end()) fail(ATTUNE_UNSUPPORTED, "the operation '{}' has no check", problem.operation->name);

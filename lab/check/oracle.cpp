@@ -150,20 +150,16 @@ class Consultation {
 
   OracleVerdict head_order() {
     if (problem_.heads_q < 2) return {"a single head", "", {}};
-    // KV heads rotate by one, and the query heads of each with it, among themselves also by one.
+    if (is_backward() && !sums_stay(problem_.dbias.head)) return {"the order of heads is that of a sum", "", {}};
     Remap remap = identity_remap(problem_);
-    const int64_t group = problem_.group();
-    for (int64_t kv = 0; kv < problem_.heads_kv; ++kv) {
-      const int64_t from = (kv + 1) % problem_.heads_kv;
-      remap.heads_kv[static_cast<size_t>(kv)] = from;
-      for (int64_t i = 0; i < group; ++i)
-        remap.heads_q[static_cast<size_t>(kv * group + i)] = from * group + (i + 1) % group;
-    }
+    rotate_heads(remap);
     return same_bits(problem_, run_.storage, remap);
   }
 
   OracleVerdict batch_order() {
     if (problem_.batch < 2) return {"a single batch entry", "", {}};
+    if (is_backward() && (problem_.has(ATTUNE_DSINK) || !sums_stay(problem_.dbias.batch)))
+      return {"the order of batches is that of a sum", "", {}};
     Remap remap = identity_remap(problem_);
     std::ranges::rotate(remap.batches, remap.batches.begin() + 1);
     return same_bits(problem_, run_.storage, remap);
@@ -187,13 +183,34 @@ class Consultation {
     Tensors copy = original;
     run_.executor.run(run_.kernel, original);
     for (const std::string& setting : run_.executor.settings()) {
-      copy[Operand::o].poison();
-      if (copy[Operand::lse].allocated()) copy[Operand::lse].poison();
+      poison_outputs(copy);
       run_.executor.run(run_.kernel, copy, setting);
       const std::string difference = first_difference(original, copy, identity_remap(problem_));
       if (!difference.empty()) return {"", fmt::format("{}: {}", setting, difference), {}};
     }
     return {};
+  }
+
+  OracleVerdict nothing_arrives() {
+    Tensors t = inputs();
+    scale_arriving(t, 0);
+    run_.executor.run(run_.kernel, t);
+    return each_output(t,
+                       [](Dtype, double value, Operand, int64_t) { return value == 0 ? "" : "where nothing arrives"; });
+  }
+
+  // A factor of 2 moves nothing but exponents: only what is below the normal numbers is rounded another way.
+  OracleVerdict twice_arrives() {
+    Tensors once = inputs(), twice = once;
+    scale_arriving(twice, 2);
+    run_.executor.run(run_.kernel, once);
+    run_.executor.run(run_.kernel, twice);
+    const Tensors& half = once;
+    return each_output(twice, [&half](Dtype dtype, double value, Operand output, int64_t at) {
+      const double expected = 2 * load_element(half[output].data(), dtype, at);
+      const double slack = ulp_at(dtype, expected) + ulp_at(dtype, 0);
+      return std::abs(value - expected) <= slack ? "" : "where twice as much arrives";
+    });
   }
 
   OracleVerdict halves() {
@@ -224,6 +241,63 @@ class Consultation {
 
  private:
   Tensors inputs() { return make_inputs(problem_, InputKind::normal, run_.seed, run_.storage, run_.threads); }
+
+  bool is_backward() const { return problem_.operation->operands.has(Operand::dout); }
+
+  // Whether the gradient of the bias, if there is one, is not summed along a dimension.
+  bool sums_stay(int64_t stride) const { return !problem_.has(ATTUNE_DBIAS) || stride != 0; }
+
+  // KV heads rotate by one, and the query heads of each with it. Among themselves they do so, too, but for a backward,
+  // which sums over them.
+  void rotate_heads(Remap& remap) const {
+    const int64_t group = problem_.group(), inside = is_backward() ? 0 : 1;
+    for (int64_t kv = 0; kv < problem_.heads_kv; ++kv) {
+      const int64_t from = (kv + 1) % problem_.heads_kv;
+      remap.heads_kv[static_cast<size_t>(kv)] = from;
+      for (int64_t i = 0; i < group; ++i)
+        remap.heads_q[static_cast<size_t>(kv * group + i)] = from * group + (i + inside) % group;
+    }
+  }
+
+  static void scale_arriving(Tensors& t, float factor) {
+    const Problem& p = t.problem;
+    const auto scale = [&](Operand operand, const attune_strides& strides, Dtype dtype, int64_t dim) {
+      if (!t[operand].allocated()) return;
+      for (int64_t b = 0; b < p.batch; ++b) {
+        const Sequence s = t.sequence(b);
+        for (int64_t head = 0; head < p.heads_q; ++head)
+          for (int64_t row = 0; row < s.seq_q; ++row) {
+            const int64_t base = row_offset(p, strides, b, s.first_row_q, row, head);
+            for (int64_t c = 0; c < dim; ++c)
+              store_element(t[operand].data(), dtype, base + c,
+                            factor * load_element(t[operand].data(), dtype, base + c));
+          }
+      }
+    };
+    scale(Operand::dout, p.dout, p.dtype, p.dim_v);
+    scale(Operand::dlse, p.dlse, Dtype::f32, 1);
+  }
+
+  // complaint(dtype, value, output, offset) for every element of every output; "" where it is as it should be.
+  template <typename Complaint>
+  OracleVerdict each_output(const Tensors& t, const Complaint& complaint) const {
+    for (const OperandRow& row : operand_rows()) {
+      if (!is_written(t.problem, row)) continue;
+      const Dtype dtype = dtype_of(t.problem, row.operand);
+      const RowSpace space = row_space(t.problem, row.operand);
+      for (int64_t b = 0; b < space.batches; ++b)
+        for (int64_t head = 0; head < space.heads; ++head)
+          for (int64_t i = 0; i < rows_in(t, row.operand, b); ++i)
+            for (int64_t c = 0; c < space.dim; ++c) {
+              const int64_t at = element_offset(t, row.operand, {b, head, i}, c);
+              const double value = load_element(t[row.operand].data(), dtype, at);
+              const std::string_view wrong_here = complaint(dtype, value, row.operand, at);
+              if (!wrong_here.empty())
+                return wrong({b, head, i}, fmt::format("{} is {} at element {} {}", row.name, value, c, wrong_here));
+            }
+    }
+    return {};
+  }
 
   bool has_lengths() const { return problem_.packed() || problem_.has(ATTUNE_USED_Q) || problem_.has(ATTUNE_USED_K); }
 
@@ -341,6 +415,10 @@ std::string_view name_of(Oracle oracle) {
       return "split";
     case Oracle::halves:
       return "halves";
+    case Oracle::nothing_arrives:
+      return "nothing-arrives";
+    case Oracle::twice_arrives:
+      return "twice-arrives";
   }
   return "?";
 }
@@ -376,6 +454,10 @@ OracleVerdict consult(Oracle oracle, const Problem& problem, const OracleRun& ru
       return consultation.split();
     case Oracle::halves:
       return consultation.halves();
+    case Oracle::nothing_arrives:
+      return consultation.nothing_arrives();
+    case Oracle::twice_arrives:
+      return consultation.twice_arrives();
   }
   return {};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,18 +14,22 @@
 namespace attune::lab {
 
 enum class Oracle {
-  zero_queries,  // q = 0, v one-hot by key: LSE = ln(visible keys), O = each channel's share of them
-  unit_values,   // v = 1: O = 1
-  key_order,     // keys in another order: the same up to rounding
-  head_order,    // heads in another order: the same bits
-  batch_order,   // batches in another order: the same bits
-  layout,        // other strides and alignment: the same bits
-  split,         // every setting of the executor (threads, splits), and the same call twice: the same bits
-  halves,        // two halves of the keys, merged: the same up to rounding
+  zero_queries,     // q = 0, v one-hot by key: LSE = ln(visible keys), O = each channel's share of them
+  unit_values,      // v = 1: O = 1
+  key_order,        // keys in another order: the same up to rounding
+  head_order,       // heads in another order: the same bits
+  batch_order,      // batches in another order: the same bits
+  layout,           // other strides and alignment: the same bits
+  split,            // every setting of the executor (threads, splits), and the same call twice: the same bits
+  halves,           // two halves of the keys, merged: the same up to rounding
+  nothing_arrives,  // a backward to which only zeros arrive: every gradient is 0
+  twice_arrives,    // a backward to which twice as much arrives: every gradient doubles, up to rounding
 };
-inline constexpr std::array all_oracles{Oracle::zero_queries, Oracle::unit_values, Oracle::key_order,
-                                        Oracle::head_order,   Oracle::batch_order, Oracle::layout,
-                                        Oracle::split,        Oracle::halves};
+inline constexpr std::array all_oracles{
+    Oracle::zero_queries, Oracle::unit_values, Oracle::key_order, Oracle::head_order,      Oracle::batch_order,
+    Oracle::layout,       Oracle::split,       Oracle::halves,    Oracle::nothing_arrives, Oracle::twice_arrives};
+// Those of a forward pass.
+inline constexpr std::span oracles_of_attention = std::span(all_oracles).first<8>();
 std::string_view name_of(Oracle oracle);
 Oracle oracle_from(std::string_view name);
 

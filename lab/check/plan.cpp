@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <set>
 
+#include "lab/check/method.hpp"
 #include "lab/sets.hpp"
 
 namespace attune::lab {
 namespace {
 
 // Sets that are checked in ways of their own; the others only as they are.
-constexpr std::string_view special_sets[] = {"features", "edges", "hostile", "long", "decode", "merge"};
+constexpr std::string_view special_sets[] = {"features", "edges", "hostile", "long", "decode", "merge", "backward"};
 
 class Planner {
  public:
@@ -25,7 +26,7 @@ class Planner {
     for (const InputKind kind : all_input_kinds)
       for (const std::string& problem : find_set("hostile").problems)
         add("hostile input", problem, kind, Storage::dense, std::nullopt, everyone_of(problem));
-    for (const Oracle oracle : all_oracles) {
+    for (const Oracle oracle : oracles_of_attention) {
       for (const std::string& problem : find_set("features").problems)
         add("oracles", problem, InputKind::normal, Storage::dense, oracle, everyone_of(problem));
       for (const std::string& problem : find_set("long").problems)
@@ -43,6 +44,15 @@ class Planner {
     }
     for (const std::string& problem : find_set("decode").problems)
       add("oracles", problem, InputKind::normal, Storage::dense, Oracle::layout, everyone_of(problem));
+    for (const std::string& problem : find_set("backward").problems) {
+      for (const InputKind kind : all_input_kinds)
+        add("backward", problem, kind, Storage::dense, std::nullopt, everyone_of(problem));
+      for (const Storage storage : all_storages)
+        if (storage != Storage::dense)
+          add("backward", problem, InputKind::normal, storage, std::nullopt, everyone_of(problem));
+      for (const Oracle oracle : check_method_of(parse_problem(problem)).oracles)
+        add("backward", problem, InputKind::normal, Storage::dense, oracle, everyone_of(problem));
+    }
     for (const ProblemSet& set : builtin_sets())
       if (std::ranges::find(special_sets, set.name) == std::end(special_sets)) add_set(set);
     return std::move(plan_);

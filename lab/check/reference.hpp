@@ -4,6 +4,7 @@
 // row; it gets the same tensors.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,8 +16,12 @@ namespace attune::lab {
 
 struct ReferenceRows {
   int64_t dim = 0;
-  std::vector<double> o;    // rows x dim
-  std::vector<double> lse;  // natural log; -inf where the row sees nothing
+  std::vector<double> o;     // rows x dim: of the output in question
+  std::vector<double> lse;   // natural log; -inf where the row sees nothing. Of gradients empty
+  std::vector<bool> unseen;  // of gradients: rows that nothing reaches
+  bool sees_nothing(size_t row) const {
+    return unseen.empty() ? lse[row] == -std::numeric_limits<double>::infinity() : unseen[row];
+  }
 };
 
 class ReferenceSource {

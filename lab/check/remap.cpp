@@ -41,28 +41,26 @@ void copy_lengths(const Tensors& from, Tensors& to, const Remap& remap) {
   }
 }
 
-void copy_queries(const Tensors& from, Tensors& to, const Remap& remap, int64_t b, int64_t old_b) {
+// The rows of every input that has them, by queries or by keys.
+void copy_rows(const Tensors& from, Tensors& to, const Remap& remap, int64_t b, int64_t old_b) {
   const Problem &p = from.problem, &q = to.problem;
   const Sequence old_s = from.sequence(old_b), s = to.sequence(b);
-  for (size_t h = 0; h < remap.heads_q.size(); ++h)
-    for (int64_t row = 0; row < s.seq_q; ++row)
-      copy_elements(from[Operand::q], row_offset(p, p.q, old_b, old_s.first_row_q, row, remap.heads_q[h]),
-                    to[Operand::q], row_offset(q, q.q, b, s.first_row_q, row, static_cast<int64_t>(h)), p.dim_qk,
-                    bytes_of(p.dtype));
-}
-
-void copy_keys(const Tensors& from, Tensors& to, const Remap& remap, int64_t b, int64_t old_b) {
-  const Problem &p = from.problem, &q = to.problem;
-  const Sequence old_s = from.sequence(old_b), s = to.sequence(b);
-  for (size_t h = 0; h < remap.heads_kv.size(); ++h) {
-    const auto head = static_cast<int64_t>(h);
-    for (int64_t j = 0; j < s.seq_k; ++j) {
-      const int64_t old_j = remap.keys[static_cast<size_t>(j)];
-      copy_elements(from[Operand::k], row_offset(p, p.k, old_b, old_s.first_row_k, old_j, remap.heads_kv[h]),
-                    to[Operand::k], row_offset(q, q.k, b, s.first_row_k, j, head), p.dim_qk, bytes_of(p.dtype));
-      copy_elements(from[Operand::v], row_offset(p, p.v, old_b, old_s.first_row_k, old_j, remap.heads_kv[h]),
-                    to[Operand::v], row_offset(q, q.v, b, s.first_row_k, j, head), p.dim_v, bytes_of(p.dtype));
-    }
+  for (const OperandRow& operand : operand_rows()) {
+    if (operand.form != Form::rows || operand.per_part || is_written(q, operand)) continue;
+    if (!to[operand.operand].allocated() || !from[operand.operand].allocated()) continue;
+    const bool of_keys = operand.seq == &Problem::seq_k;
+    const std::vector<int64_t>& heads = of_keys ? remap.heads_kv : remap.heads_q;
+    for (size_t h = 0; h < heads.size(); ++h)
+      for (int64_t row = 0; row < (of_keys ? s.seq_k : s.seq_q); ++row) {
+        const int64_t old_row = of_keys ? remap.keys[static_cast<size_t>(row)] : row;
+        copy_elements(
+            from[operand.operand],
+            row_offset(p, p.*operand.strides, old_b, of_keys ? old_s.first_row_k : old_s.first_row_q, old_row,
+                       heads[h]),
+            to[operand.operand],
+            row_offset(q, q.*operand.strides, b, of_keys ? s.first_row_k : s.first_row_q, row, static_cast<int64_t>(h)),
+            row_extents(q, operand).dim, element_bytes(q, operand));
+      }
   }
 }
 
@@ -91,8 +89,7 @@ Tensors remapped(const Tensors& original, const Problem& target, Storage storage
   Tensors copy = allocate(target, storage);
   copy_lengths(original, copy, remap);
   for (size_t b = 0; b < remap.batches.size(); ++b) {
-    copy_queries(original, copy, remap, static_cast<int64_t>(b), remap.batches[b]);
-    copy_keys(original, copy, remap, static_cast<int64_t>(b), remap.batches[b]);
+    copy_rows(original, copy, remap, static_cast<int64_t>(b), remap.batches[b]);
   }
   const Problem &p = original.problem, &q = copy.problem;
   for (const OperandRow& row : operand_rows()) {
@@ -109,29 +106,48 @@ Tensors remapped(const Tensors& original, const Problem& target, Storage storage
   return copy;
 }
 
-std::string first_difference(const Tensors& original, const Tensors& copy, const Remap& remap) {
-  const Problem &p = original.problem, &q = copy.problem;
-  const auto row_bytes = static_cast<size_t>(p.dim_v * bytes_of(p.dtype));
-  for (size_t b = 0; b < remap.batches.size(); ++b) {
-    const auto batch = static_cast<int64_t>(b);
-    const Sequence old_s = original.sequence(remap.batches[b]), s = copy.sequence(batch);
-    for (size_t h = 0; h < remap.heads_q.size(); ++h) {
-      const auto head = static_cast<int64_t>(h);
-      for (int64_t row = 0; row < s.stored_q; ++row) {
-        const auto at = [&](const Buffer& buffer, const Problem& of, const attune_strides& strides, bool old,
-                            int64_t bytes) {
-          return buffer.as<char>() +
-                 bytes * (old ? row_offset(of, strides, remap.batches[b], old_s.first_row_q, row, remap.heads_q[h])
-                              : row_offset(of, strides, batch, s.first_row_q, row, head));
+namespace {
+
+// The row of the original that a row of the copy was taken from.
+RowId origin_of(const RowSpace& space, const Problem& p, Operand output, const RowId& id, const Remap& remap) {
+  RowId origin = id;
+  if (space.batches > 1) origin.batch = remap.batches[static_cast<size_t>(id.batch)];
+  if (space.heads > 1)
+    origin.head =
+        (row_of(output).heads == &Problem::heads_kv ? remap.heads_kv : remap.heads_q)[static_cast<size_t>(id.head)];
+  if (row_of(output).seq == &Problem::seq_k && id.row < p.seq_k) origin.row = remap.keys[static_cast<size_t>(id.row)];
+  return origin;
+}
+
+std::string first_difference(const Tensors& original, const Tensors& copy, const Remap& remap,
+                             const OperandRow& output) {
+  const auto bytes = static_cast<int64_t>(element_bytes(copy.problem, output));
+  const RowSpace space = row_space(copy.problem, output.operand);
+  for (int64_t b = 0; b < space.batches; ++b)
+    for (int64_t head = 0; head < space.heads; ++head)
+      for (int64_t row = 0; row < rows_in(copy, output.operand, b); ++row) {
+        const RowId id{b, head, row};
+        const RowId origin = origin_of(space, copy.problem, output.operand, id, remap);
+        const auto at = [&](const Tensors& t, const RowId& of, int64_t c) {
+          return t[output.operand].as<char>() + bytes * element_offset(t, output.operand, of, c);
         };
-        const bool same_o = std::memcmp(at(original[Operand::o], p, p.o, true, bytes_of(p.dtype)),
-                                        at(copy[Operand::o], q, q.o, false, bytes_of(p.dtype)), row_bytes) == 0;
-        const bool same_lse = !p.has(ATTUNE_LSE) || std::memcmp(at(original[Operand::lse], p, p.lse, true, 4),
-                                                                at(copy[Operand::lse], q, q.lse, false, 4), 4) == 0;
-        if (!same_o || !same_lse)
-          return fmt::format("{} differs in batch {}, head {}, row {}", same_o ? "lse" : "o", batch, head, row);
+        // Rows of most outputs are contiguous; those of a bias' gradient need not be.
+        const int64_t pieces = output.form == Form::scores ? space.dim : 1;
+        const auto piece_bytes = static_cast<size_t>(bytes * space.dim / pieces);
+        for (int64_t c = 0; c < pieces; ++c)
+          if (std::memcmp(at(original, origin, c), at(copy, id, c), piece_bytes) != 0)
+            return fmt::format("{} differs in batch {}, head {}, row {}", output.name, b, head, row);
       }
-    }
+  return {};
+}
+
+}  // namespace
+
+std::string first_difference(const Tensors& original, const Tensors& copy, const Remap& remap) {
+  for (const OperandRow& row : operand_rows()) {
+    if (!is_written(copy.problem, row)) continue;
+    const std::string difference = first_difference(original, copy, remap, row);
+    if (!difference.empty()) return difference;
   }
   return {};
 }

@@ -8,20 +8,28 @@ namespace attune::lab {
 namespace {
 
 struct Reading {
-  std::string_view name;
+  std::string name;
   double error, bound;
 };
 
 Reading strained_reading(const Judgement& j) {
   const std::string_view name = j.strained_by();
-  if (name == "rel_rms") return {"relative RMS of o", j.rel_rms, j.rel_rms_bound};
-  if (name == "max_ulp") return {"largest error of o in ulps", j.max_ulp, j.max_ulp_bound};
+  const std::string_view output = row_of(j.output).name;
+  if (name == "rel_rms") return {fmt::format("relative RMS of {}", output), j.rel_rms, j.rel_rms_bound};
+  if (name == "max_ulp") return {fmt::format("largest error of {} in ulps", output), j.max_ulp, j.max_ulp_bound};
   return {"error of lse", j.lse_err, j.lse_bound};
 }
 
 std::string rows_text(const Judgement& j) {
   if (j.rows < j.total_rows) return fmt::format("{} of {} rows", j.rows, j.total_rows);
   return fmt::format("all {} rows", j.total_rows);
+}
+
+std::string figures_of_output(const Judgement& j) {
+  std::string text = fmt::format("rel_rms {:.2e} (Ideal {:.2e}, bound {:.2e}), max_ulp {:.2f} of {:.2f}", j.rel_rms,
+                                 j.rel_rms_ideal, j.rel_rms_bound, j.max_ulp, j.max_ulp_bound);
+  if (j.lse_bound > 0) text += fmt::format(", lse {:.1e} of {:.0e}", j.lse_err, j.lse_bound);
+  return text + fmt::format(", {}", rows_text(j));
 }
 
 }  // namespace
@@ -44,8 +52,20 @@ nlohmann::json to_json(const Outcome& outcome) {
   json["rel_rms_bound"] = number(j.rel_rms_bound);
   json["max_ulp"] = number(j.max_ulp);
   json["max_ulp_bound"] = number(j.max_ulp_bound);
-  json["lse_err"] = number(j.lse_err);
-  json["lse_bound"] = number(j.lse_bound);
+  const bool has_lse = j.lse_bound > 0;
+  json["lse_err"] = has_lse ? number(j.lse_err) : nlohmann::json();
+  json["lse_bound"] = has_lse ? number(j.lse_bound) : nlohmann::json();
+  for (const Judgement& output : outcome.outputs)
+    json["outputs"].push_back({{"output", row_of(output.output).name},
+                               {"ok", output.ok},
+                               {"rel_rms", number(output.rel_rms)},
+                               {"rel_rms_ideal", number(output.rel_rms_ideal)},
+                               {"rel_rms_bound", number(output.rel_rms_bound)},
+                               {"max_ulp", number(output.max_ulp)},
+                               {"max_ulp_bound", number(output.max_ulp_bound)},
+                               {"rows", output.rows},
+                               {"total_rows", output.total_rows}});
+  json["output"] = row_of(j.output).name;
   json["worst"] = {{"batch", j.worst.batch}, {"head", j.worst.head}, {"row", j.worst.row}};
   json["rows"] = j.rows;
   json["total_rows"] = j.total_rows;
@@ -66,10 +86,10 @@ std::string line_of(const Outcome& outcome) {
   const std::string what = c.oracle ? std::string(name_of(*c.oracle)) : std::string(name_of(c.input));
   std::string line = fmt::format("{:<4}  {}  on {}, {}", outcome.ok() ? "ok" : "FAIL", c.problem, c.kernel, what);
   if (!outcome.not_applicable.empty()) return fmt::format("n/a   {}: {}", line.substr(6), outcome.not_applicable);
-  if (!c.oracle)
-    line += fmt::format(
-        ": rel_rms {:.2e} (Ideal {:.2e}, bound {:.2e}), max_ulp {:.2f} of {:.2f}, lse {:.1e} of {:.0e}, {}", j.rel_rms,
-        j.rel_rms_ideal, j.rel_rms_bound, j.max_ulp, j.max_ulp_bound, j.lse_err, j.lse_bound, rows_text(j));
+  if (c.oracle) return line;
+  if (outcome.outputs.empty()) return fmt::format("{}: {}", line, figures_of_output(j));
+  for (const Judgement& output : outcome.outputs)
+    line += fmt::format("\n      {:<5} {}", row_of(output.output).name, figures_of_output(output));
   return line;
 }
 

@@ -10,11 +10,12 @@
 namespace attune::lab {
 
 // One object: problem, kernel, why, ok, rel_rms, rel_rms_ideal, max_ulp, lse_err, their bounds, worst, seed, input,
-// storage, oracle, rows, total_rows, failure, reproduce. Numbers that an oracle does not have, and infinite ones, are
-// null.
+// storage, oracle, output (that the figures are of), outputs (the figures of each, where there are several), rows,
+// total_rows, failure, reproduce. Numbers that an oracle does not have, and infinite ones, are null.
 nlohmann::json to_json(const Outcome& outcome);
 
-// "ok    cpu/avx512  fwd b1 ...  rel_rms 2.1e-4 of 3.2e-4 ..." in one line, without a newline.
+// "ok    cpu/avx512  fwd b1 ...  rel_rms 2.1e-4 of 3.2e-4 ..." in one line, without a newline at its end; of several
+// outputs each has a line of its own below.
 std::string line_of(const Outcome& outcome);
 
 // A failure with everything needed to chase it; `smallest` is the shrunk case.

@@ -178,7 +178,7 @@ Tensors::Tensors() {
 Operands Tensors::pointers(bool with_outputs) const {
   Operands operands;
   for (const OperandRow& row : operand_rows()) {
-    if (row.written && !with_outputs) continue;
+    if (is_written(problem, row) && !with_outputs) continue;
     const std::vector<Buffer>& buffers = parts(row.operand);
     if (!buffers.front().allocated()) continue;
     if (!row.per_part) {
@@ -217,18 +217,38 @@ int64_t row_offset(const Problem& problem, const attune_strides& strides, int64_
   return (problem.packed() ? 0 : batch * strides.batch) + (first_row + row) * strides.row + head * strides.head;
 }
 
+void poison_outputs(Tensors& t) {
+  for_each_buffer(t, [&](const OperandRow& row, size_t, Buffer& buffer) {
+    if (is_written(t.problem, row)) buffer.poison();
+  });
+}
+
 std::string stray_writes(const Tensors& t) {
   const Problem& p = t.problem;
   std::string stray;
   for_each_buffer(t, [&](const OperandRow& row, size_t, const Buffer& buffer) {
-    if (!row.written || !stray.empty()) return;
+    if (!is_written(p, row) || !stray.empty()) return;
     std::vector<bool> owned(buffer.whole().size());
-    const int64_t dim = row_extents(p, row).dim;
-    for (int64_t b = 0; b < p.batch; ++b) {
-      const Sequence s = t.sequence(b);
-      for (int64_t head = 0; head < p.*row.heads; ++head)
-        for (int64_t i = 0; i < s.stored_q; ++i)
-          own(owned, buffer, row_offset(p, p.*row.strides, b, s.first_row_q, i, head), dim, element_bytes(p, row));
+    const int64_t bytes = element_bytes(p, row);
+    if (row.form == Form::heads) own(owned, buffer, 0, contiguous_elements(p, row), bytes);
+    if (row.form == Form::scores) {
+      const attune_score_strides& strides = p.*row.score_strides;
+      for (int64_t b = 0; b < p.batch; ++b)
+        for (int64_t head = 0; head < p.heads_q; ++head)
+          for (int64_t i = 0; i < p.seq_q; ++i)
+            for (int64_t j = 0; j < p.seq_k; ++j)
+              own(owned, buffer, b * strides.batch + head * strides.head + i * strides.query + j * strides.key, 1,
+                  bytes);
+    }
+    if (row.form == Form::rows) {
+      const bool of_keys = row.seq == &Problem::seq_k;
+      for (int64_t b = 0; b < p.batch; ++b) {
+        const Sequence s = t.sequence(b);
+        for (int64_t head = 0; head < p.*row.heads; ++head)
+          for (int64_t i = 0; i < (of_keys ? s.stored_k : s.stored_q); ++i)
+            own(owned, buffer, row_offset(p, p.*row.strides, b, of_keys ? s.first_row_k : s.first_row_q, i, head),
+                row_extents(p, row).dim, bytes);
+      }
     }
     stray = first_stray(owned, buffer, row.name);
   });

@@ -118,6 +118,8 @@ Tensors allocate(const Problem& problem, Storage storage);
 // GPU passes over, are not in its tensors.
 Problem without_spare_rows(const Tensors& tensors);
 
+void poison_outputs(Tensors& tensors);
+
 // The problem with the strides that `storage` gives it.
 Problem with_storage(const Problem& problem, Storage storage);
 

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "dispatch/kernel.hpp"
 #include "lab/check/calibrate.hpp"
+#include "lab/check/method.hpp"
 #include "lab/check/random_problem.hpp"
 #include "lab/check/report.hpp"
 #include "lab/cmd/commands.hpp"
@@ -141,12 +142,20 @@ class CheckCommand {
         add(c);
       }
       c.input = InputKind::normal;
-      for (const Oracle oracle : oracles()) {
+      for (const Oracle oracle : oracles(c.problem)) {
         c.oracle = oracle;
         add(c);
       }
     }
-    for (int64_t i = 0; i < options_.random; ++i) add(random_case(options_.seed + static_cast<uint64_t>(i)));
+    // One problem in four is a backward.
+    for (int64_t i = 0; i < options_.random; ++i) {
+      const uint64_t seed = options_.seed + static_cast<uint64_t>(i);
+      const bool backward = seed % 4 == 3 && !backend.executor->kernels(backward_operation).empty();
+      if (backward)
+        add(random_backward_case(seed));
+      else
+        add(random_case(seed));
+    }
     return plan;
   }
 
@@ -165,8 +174,12 @@ class CheckCommand {
     return kinds;
   }
 
-  std::vector<Oracle> oracles() const {
-    if (options_.oracles == std::vector<std::string>{"all"}) return {all_oracles.begin(), all_oracles.end()};
+  // All are those that say something about the problem's operation.
+  std::vector<Oracle> oracles(const std::string& problem) const {
+    if (options_.oracles == std::vector<std::string>{"all"}) {
+      const std::span<const Oracle> known = check_method_of(parse_problem(problem)).oracles;
+      return {known.begin(), known.end()};
+    }
     std::vector<Oracle> oracles;
     for (const std::string& name : options_.oracles) oracles.push_back(oracle_from(name));
     return oracles;

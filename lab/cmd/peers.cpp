@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "core/error.hpp"
-#include "core/problem.hpp"
+#include "core/operation.hpp"
 #include "lab/check/accuracy.hpp"
 #include "lab/trial/places.hpp"
 
@@ -54,6 +54,9 @@ PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& pro
                  const Protocol& protocol, const std::string& lines, const fs::path& folder) {
   if (protocol.mode != "steady" && protocol.mode != Protocol{}.mode)
     fail(ATTUNE_INVALID_ARGUMENT, "--mode {} does not go with --peers; they are measured steady", protocol.mode);
+  for (const std::string& text : problems)
+    if (parse_problem(text).operation != &forward_operation)
+      fail(ATTUNE_UNSUPPORTED, "'{}': peers are measured on problems that begin with {}", text, forward_operation.name);
   PeerRun run;
   run.command = {options.python,
                  "-m",

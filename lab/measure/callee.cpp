@@ -61,6 +61,26 @@ class ForwardCall final : public LibraryCall {
   const attune_forward_desc desc_;
 };
 
+class BackwardCall final : public LibraryCall {
+ public:
+  BackwardCall(const Library& library, const Problem& problem)
+      : LibraryCall(library), desc_(backward_desc_from(problem)) {}
+  attune_status prepare(attune_context* context) override { return library_.backward_prepare(context, &desc_); }
+  attune_status workspace_bytes(attune_context* context, uint64_t* bytes) override {
+    return library_.backward_workspace_bytes(context, &desc_, bytes);
+  }
+  attune_status run(attune_context* context, const Operands& operands, void* stream) override {
+    const attune_backward_args args = backward_args_of(operands);
+    return library_.backward(context, &desc_, &args, stream);
+  }
+  attune_status explain(attune_context* context, char* text, size_t capacity, size_t* length) override {
+    return library_.backward_explain(context, &desc_, text, capacity, length);
+  }
+
+ private:
+  const attune_backward_desc desc_;
+};
+
 // A merge needs no preparation of its own and no working memory, and the C interface does not explain it.
 class MergeCall final : public LibraryCall {
  public:
@@ -86,6 +106,8 @@ class MergeCall final : public LibraryCall {
 
 std::unique_ptr<LibraryCall> library_call(const Library& library, const Problem& problem) {
   if (problem.operation == &forward_operation) return std::make_unique<ForwardCall>(library, problem);
+  if (problem.operation == &backward_operation && library.backward != nullptr)
+    return std::make_unique<BackwardCall>(library, problem);
   if (problem.operation == &merge_operation && library.merge != nullptr)
     return std::make_unique<MergeCall>(library, problem);
   return nullptr;
@@ -209,8 +231,21 @@ class PlanCallee final : public Callee {
 }  // namespace
 
 Library Library::own() {
-  return {attune_create, attune_destroy, attune_prepare,    attune_workspace_bytes, attune_forward,
-          attune_merge,  attune_explain, attune_last_error, attune_abi_version,     ""};
+  Library library;
+  library.create = attune_create;
+  library.destroy = attune_destroy;
+  library.prepare = attune_prepare;
+  library.workspace_bytes = attune_workspace_bytes;
+  library.forward = attune_forward;
+  library.merge = attune_merge;
+  library.explain = attune_explain;
+  library.backward_prepare = attune_backward_prepare;
+  library.backward_workspace_bytes = attune_backward_workspace_bytes;
+  library.backward = attune_backward;
+  library.backward_explain = attune_backward_explain;
+  library.last_error = attune_last_error;
+  library.abi_version = attune_abi_version;
+  return library;
 }
 
 Library Library::open(const std::string& path) {
@@ -224,6 +259,12 @@ Library Library::open(const std::string& path) {
   find(handle, path, "attune_forward", library.forward);
   library.merge = reinterpret_cast<decltype(library.merge)>(dlsym(handle, "attune_merge"));
   find(handle, path, "attune_explain", library.explain);
+  library.backward = reinterpret_cast<decltype(library.backward)>(dlsym(handle, "attune_backward"));
+  if (library.backward != nullptr) {
+    find(handle, path, "attune_backward_prepare", library.backward_prepare);
+    find(handle, path, "attune_backward_workspace_bytes", library.backward_workspace_bytes);
+    find(handle, path, "attune_backward_explain", library.backward_explain);
+  }
   find(handle, path, "attune_last_error", library.last_error);
   find(handle, path, "attune_abi_version", library.abi_version);
   return library;

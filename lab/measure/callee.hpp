@@ -33,6 +33,11 @@ struct Library {
   decltype(&attune_forward) forward = nullptr;
   decltype(&attune_merge) merge = nullptr;  // may be absent
   decltype(&attune_explain) explain = nullptr;
+  // Of gradients; absent before ABI version 3.
+  decltype(&attune_backward_prepare) backward_prepare = nullptr;
+  decltype(&attune_backward_workspace_bytes) backward_workspace_bytes = nullptr;
+  decltype(&attune_backward) backward = nullptr;
+  decltype(&attune_backward_explain) backward_explain = nullptr;
   decltype(&attune_last_error) last_error = nullptr;
   decltype(&attune_abi_version) abi_version = nullptr;
   std::string path;  // "" for the one this program is made of

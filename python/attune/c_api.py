@@ -10,7 +10,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uin
 from pathlib import Path
 from typing import Callable, NamedTuple
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 OK, INVALID_ARGUMENT, UNSUPPORTED, NO_DEVICE, NOT_BUILT, NOT_PREPARED = range(6)
 COMPILE_ERROR, DEVICE_ERROR, OUT_OF_MEMORY, INTERNAL_ERROR = range(6, 10)

@@ -83,11 +83,26 @@ void check_stream(attune_device_kind device_kind, const void* stream) {
     fail(ATTUNE_INVALID_ARGUMENT, "stream is {}; it must be NULL when desc.device_kind is ATTUNE_CPU", stream);
 }
 
+template <typename Desc>
+attune_status explain(attune_context* context, const Desc* desc, char* buffer, size_t capacity, size_t* length) {
+  return guard([&] {
+    if (buffer == nullptr && capacity != 0)
+      fail(ATTUNE_INVALID_ARGUMENT, "buffer is NULL; it must hold capacity ({}) bytes", capacity);
+    const std::string text = context_here(context).explain(problem_from(versioned(desc, "desc")));
+    if (length != nullptr) *length = text.size();
+    if (capacity == 0) return;
+    const size_t copied = std::min(capacity - 1, text.size());
+    std::memcpy(buffer, text.data(), copied);
+    buffer[copied] = '\0';
+  });
+}
+
 }  // namespace
 }  // namespace attune
 
 using attune::check_stream;
 using attune::context_here;
+using attune::explain;
 using attune::guard;
 using attune::operands_of;
 using attune::problem_from;
@@ -121,6 +136,25 @@ attune_status attune_forward(attune_context* context, const attune_forward_desc*
   });
 }
 
+attune_status attune_backward_prepare(attune_context* context, const attune_backward_desc* desc) {
+  return guard([&] { context_here(context).prepare(problem_from(versioned(desc, "desc"))); });
+}
+
+attune_status attune_backward_workspace_bytes(attune_context* context, const attune_backward_desc* desc,
+                                              uint64_t* bytes) {
+  return guard(
+      [&] { required(bytes, "bytes") = context_here(context).plan_for(versioned(desc, "desc"))->workspace_bytes(); });
+}
+
+attune_status attune_backward(attune_context* context, const attune_backward_desc* desc,
+                              const attune_backward_args* args, void* stream) {
+  return guard([&] {
+    const auto known_desc = versioned(desc, "desc");
+    check_stream(known_desc.device_kind, stream);
+    context_here(context).backward(known_desc, operands_of(versioned(args, "args")), stream);
+  });
+}
+
 attune_status attune_merge(attune_context* context, const attune_merge_desc* desc, const attune_merge_args* args,
                            void* stream) {
   return guard([&] {
@@ -132,16 +166,12 @@ attune_status attune_merge(attune_context* context, const attune_merge_desc* des
 
 attune_status attune_explain(attune_context* context, const attune_forward_desc* desc, char* buffer, size_t capacity,
                              size_t* length) {
-  return guard([&] {
-    if (buffer == nullptr && capacity != 0)
-      attune::fail(ATTUNE_INVALID_ARGUMENT, "buffer is NULL; it must hold capacity ({}) bytes", capacity);
-    const std::string text = context_here(context).explain(problem_from(versioned(desc, "desc")));
-    if (length != nullptr) *length = text.size();
-    if (capacity == 0) return;
-    const size_t copied = std::min(capacity - 1, text.size());
-    std::memcpy(buffer, text.data(), copied);
-    buffer[copied] = '\0';
-  });
+  return explain(context, desc, buffer, capacity, length);
+}
+
+attune_status attune_backward_explain(attune_context* context, const attune_backward_desc* desc, char* buffer,
+                                      size_t capacity, size_t* length) {
+  return explain(context, desc, buffer, capacity, length);
 }
 
 const char* attune_last_error(void) { return attune::last_error; }

@@ -38,6 +38,20 @@ void check_steps(const std::string& tensor, std::span<const Step> steps, int64_t
   }
 }
 
+// Sorts the steps. `innermost`: elements that each of them must step over.
+void check_nested(const std::string& tensor, std::span<Step> steps, int64_t innermost) {
+  std::ranges::sort(steps, {}, [](const Step& step) { return magnitude(step.stride); });
+  uint64_t covered = static_cast<uint64_t>(innermost);
+  for (const Step& step : steps) {
+    if (step.extent == 1) continue;
+    if (magnitude(step.stride) < covered)
+      fail(ATTUNE_INVALID_ARGUMENT,
+           "{}.{} is {}; it must be at least {} (or at most -{}), for no two elements of an output may share memory",
+           tensor, step.name, step.stride, covered, covered);
+    covered += magnitude(step.stride) * static_cast<uint64_t>(step.extent - 1);
+  }
+}
+
 }  // namespace
 
 int64_t checked_within(const char* name, int64_t value, int64_t low, int64_t high) {
@@ -86,19 +100,20 @@ void check_reach(const std::string& name, const ScoreExtents& extents, int64_t e
 }
 
 void check_distinct(const TensorShape& shape, const attune_strides& strides) {
+  if (shape.batch == 0 || shape.rows == 0 || shape.heads == 0) return;
   std::array steps{Step{"batch", shape.batch, strides.batch}, Step{"row", shape.rows, strides.row},
                    Step{"head", shape.heads, strides.head}};
-  if (shape.batch == 0 || shape.rows == 0 || shape.heads == 0) return;
-  std::ranges::sort(steps, {}, [](const Step& step) { return magnitude(step.stride); });
-  uint64_t covered = static_cast<uint64_t>(shape.dim);
-  for (const Step& step : steps) {
-    if (step.extent == 1) continue;
-    if (magnitude(step.stride) < covered)
-      fail(ATTUNE_INVALID_ARGUMENT,
-           "{}.{} is {}; it must be at least {} (or at most -{}), for no two elements of an output may share memory",
-           shape.name, step.name, step.stride, covered, covered);
-    covered += magnitude(step.stride) * static_cast<uint64_t>(step.extent - 1);
-  }
+  check_nested(shape.name, steps, shape.dim);
+}
+
+void check_distinct(const std::string& name, const ScoreExtents& extents, const attune_score_strides& strides) {
+  if (extents.batch == 0 || extents.heads == 0 || extents.queries == 0 || extents.keys == 0) return;
+  const auto once = [](int64_t extent, int64_t stride) { return stride == 0 ? 1 : extent; };
+  std::array steps{Step{"batch", once(extents.batch, strides.batch), strides.batch},
+                   Step{"head", once(extents.heads, strides.head), strides.head},
+                   Step{"query", once(extents.queries, strides.query), strides.query},
+                   Step{"key", once(extents.keys, strides.key), strides.key}};
+  check_nested(name, steps, 1);
 }
 
 void check_strides(Problem& problem) {
@@ -113,13 +128,15 @@ void check_strides(Problem& problem) {
       const auto [batch, rows, heads, dim] = row_extents(problem, row);
       const TensorShape shape{name, batch, rows, heads, dim, element_bytes(problem, row)};
       check_reach(shape, strides);
-      if (row.written) check_distinct(shape, strides);
+      if (is_written(problem, row)) check_distinct(shape, strides);
     }
     if (row.score_strides != nullptr) {
       attune_score_strides& strides = problem.*row.score_strides;
       if (!present) strides = {};
       const ScoreExtents extents{problem.batch, problem.heads_q, problem.seq_q, problem.seq_k};
-      if (present) check_reach(name, extents, element_bytes(problem, row), strides);
+      if (!present) continue;
+      check_reach(name, extents, element_bytes(problem, row), strides);
+      if (is_written(problem, row)) check_distinct(name, extents, strides);
     }
   }
 }

@@ -16,6 +16,7 @@ constinit const Operation forward_operation{
     .example = "fwd b1 h8/8 q512 k512 d64 f16 causal-br",
     .operands = {Operand::q, Operand::k, Operand::v, Operand::o, Operand::lse, Operand::sink, Operand::bias,
                  Operand::mask, Operand::cu_seqlens_q, Operand::cu_seqlens_k, Operand::used_q, Operand::used_k},
+    .written = {Operand::o, Operand::lse},
     .required_words = required,
     .optional_words = optional,
     .resolved = resolved,

@@ -34,6 +34,7 @@ constinit const Operation merge_operation{
     .name = "merge",
     .example = "merge p4 b1 h8 q512 d64 bf16 parts-f32",
     .operands = {Operand::o, Operand::lse, Operand::part_o, Operand::part_lse},
+    .written = {Operand::o, Operand::lse},
     .required_words = required,
     .optional_words = optional,
     .resolved = resolved,

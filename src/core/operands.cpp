@@ -18,7 +18,6 @@ constexpr std::array<OperandRow, operand_count> rows{{
     {.operand = Operand::k,
      .name = "k",
      .what = "the keys",
-     .of_keys = true,
      .seq = &Problem::seq_k,
      .total = &Problem::total_k,
      .heads = &Problem::heads_kv,
@@ -27,7 +26,6 @@ constexpr std::array<OperandRow, operand_count> rows{{
     {.operand = Operand::v,
      .name = "v",
      .what = "the values",
-     .of_keys = true,
      .seq = &Problem::seq_k,
      .total = &Problem::total_k,
      .heads = &Problem::heads_kv,
@@ -36,7 +34,6 @@ constexpr std::array<OperandRow, operand_count> rows{{
     {.operand = Operand::o,
      .name = "o",
      .what = "the output",
-     .written = true,
      .seq = &Problem::seq_q,
      .total = &Problem::total_q,
      .heads = &Problem::heads_q,
@@ -45,7 +42,6 @@ constexpr std::array<OperandRow, operand_count> rows{{
     {.operand = Operand::lse,
      .name = "lse",
      .what = "the log-sum-exp",
-     .written = true,
      .on = ATTUNE_LSE,
      .feature_name = "ATTUNE_LSE",
      .word = "nolse",
@@ -66,7 +62,6 @@ constexpr std::array<OperandRow, operand_count> rows{{
     {.operand = Operand::bias,
      .name = "bias",
      .what = "the bias",
-     .of_keys = true,
      .on = ATTUNE_BIAS,
      .feature_name = "ATTUNE_BIAS",
      .element = Element::of_bias,
@@ -75,7 +70,6 @@ constexpr std::array<OperandRow, operand_count> rows{{
     {.operand = Operand::mask,
      .name = "mask",
      .what = "the mask",
-     .of_keys = true,
      .on = ATTUNE_MASK,
      .feature_name = "ATTUNE_MASK",
      .element = Element::byte,
@@ -130,6 +124,66 @@ constexpr std::array<OperandRow, operand_count> rows{{
      .total = &Problem::total_q,
      .heads = &Problem::heads_q,
      .strides = &Problem::part_lse},
+    {.operand = Operand::dout,
+     .name = "dout",
+     .what = "the gradient of the output",
+     .seq = &Problem::seq_q,
+     .total = &Problem::total_q,
+     .heads = &Problem::heads_q,
+     .dim = &Problem::dim_v,
+     .strides = &Problem::dout},
+    {.operand = Operand::dlse,
+     .name = "dlse",
+     .what = "the gradient of the log-sum-exp",
+     .on = ATTUNE_DLSE,
+     .feature_name = "ATTUNE_DLSE",
+     .word = "dlse",
+     .element = Element::f32,
+     .seq = &Problem::seq_q,
+     .total = &Problem::total_q,
+     .heads = &Problem::heads_q,
+     .strides = &Problem::dlse},
+    {.operand = Operand::dq,
+     .name = "dq",
+     .what = "the gradient of the queries",
+     .seq = &Problem::seq_q,
+     .total = &Problem::total_q,
+     .heads = &Problem::heads_q,
+     .dim = &Problem::dim_qk,
+     .strides = &Problem::dq},
+    {.operand = Operand::dk,
+     .name = "dk",
+     .what = "the gradient of the keys",
+     .seq = &Problem::seq_k,
+     .total = &Problem::total_k,
+     .heads = &Problem::heads_kv,
+     .dim = &Problem::dim_qk,
+     .strides = &Problem::dk},
+    {.operand = Operand::dv,
+     .name = "dv",
+     .what = "the gradient of the values",
+     .seq = &Problem::seq_k,
+     .total = &Problem::total_k,
+     .heads = &Problem::heads_kv,
+     .dim = &Problem::dim_v,
+     .strides = &Problem::dv},
+    {.operand = Operand::dsink,
+     .name = "dsink",
+     .what = "heads_q floats",
+     .on = ATTUNE_DSINK,
+     .feature_name = "ATTUNE_DSINK",
+     .word = "dsink",
+     .element = Element::f32,
+     .form = Form::heads},
+    {.operand = Operand::dbias,
+     .name = "dbias",
+     .what = "the gradient of the bias",
+     .on = ATTUNE_DBIAS,
+     .feature_name = "ATTUNE_DBIAS",
+     .word = "dbias",
+     .element = Element::of_bias,
+     .form = Form::scores,
+     .score_strides = &Problem::dbias},
 }};
 
 constexpr bool is_in_order() {
@@ -145,6 +199,34 @@ const std::array<OperandRow, operand_count>& operand_rows() { return rows; }
 
 bool has_operand(const Problem& problem, const OperandRow& row) {
   return problem.operation->operands.has(row.operand) && (row.on == 0 || problem.has(row.on));
+}
+
+bool is_written(const Problem& problem, const OperandRow& row) {
+  return problem.operation->written.has(row.operand) && has_operand(problem, row);
+}
+
+bool has_elements(const Problem& problem, const OperandRow& row) {
+  switch (row.form) {
+    case Form::rows:
+      return problem.batch > 0 && problem.*row.heads > 0 && problem.*row.seq > 0 &&
+             (!problem.packed() || problem.*row.total > 0);
+    case Form::scores:
+      return problem.batch > 0 && problem.heads_q > 0 && problem.seq_q > 0 && problem.seq_k > 0 &&
+             (!problem.packed() || (problem.total_q > 0 && problem.total_k > 0));
+    case Form::heads:
+      return problem.heads_q > 0;
+    case Form::sequences:
+    case Form::boundaries:
+      return problem.batch > 0;
+  }
+  return false;
+}
+
+bool nothing_to_write(const Problem& problem) {
+  if (!problem.empty()) return false;
+  for (const OperandRow& row : rows)
+    if (is_written(problem, row) && has_elements(problem, row)) return false;
+  return true;
 }
 
 int64_t element_bytes(const Problem& problem, const OperandRow& row) {
@@ -185,7 +267,11 @@ int64_t contiguous_elements(const Problem& problem, const OperandRow& row) {
   return 0;
 }
 
-Operands operands_of(const attune_forward_args& args) {
+namespace {
+
+// What the structs of attention's passes have in common.
+template <typename Args>
+Operands operands_of_attention(const Args& args) {
   check_reserved("args.reserved", args.reserved);
   Operands operands;
   operands.set(Operand::q, args.q);
@@ -205,18 +291,9 @@ Operands operands_of(const attune_forward_args& args) {
   return operands;
 }
 
-Operands operands_of(const attune_merge_args& args) {
-  check_reserved("args.reserved", args.reserved);
-  Operands operands;
-  operands.set(Operand::part_o, args.part_o);
-  operands.set(Operand::part_lse, args.part_lse);
-  operands.set(Operand::o, args.o);
-  operands.set(Operand::lse, args.lse);
-  return operands;
-}
-
-attune_forward_args forward_args_of(const Operands& operands) {
-  attune_forward_args args{};
+template <typename Args>
+Args attention_args_of(const Operands& operands) {
+  Args args{};
   args.struct_size = sizeof args;
   args.q = operands.in(Operand::q);
   args.k = operands.in(Operand::k);
@@ -232,6 +309,48 @@ attune_forward_args forward_args_of(const Operands& operands) {
   args.used_k = operands.in<int32_t>(Operand::used_k);
   args.workspace = operands.workspace;
   args.workspace_bytes = operands.workspace_bytes;
+  return args;
+}
+
+}  // namespace
+
+Operands operands_of(const attune_forward_args& args) { return operands_of_attention(args); }
+
+Operands operands_of(const attune_backward_args& args) {
+  Operands operands = operands_of_attention(args);
+  operands.set(Operand::dout, args.dout);
+  operands.set(Operand::dlse, args.dlse);
+  operands.set(Operand::dq, args.dq);
+  operands.set(Operand::dk, args.dk);
+  operands.set(Operand::dv, args.dv);
+  operands.set(Operand::dsink, args.dsink);
+  operands.set(Operand::dbias, args.dbias);
+  return operands;
+}
+
+Operands operands_of(const attune_merge_args& args) {
+  check_reserved("args.reserved", args.reserved);
+  Operands operands;
+  operands.set(Operand::part_o, static_cast<const void*>(args.part_o));
+  operands.set(Operand::part_lse, static_cast<const void*>(args.part_lse));
+  operands.set(Operand::o, args.o);
+  operands.set(Operand::lse, args.lse);
+  return operands;
+}
+
+attune_forward_args forward_args_of(const Operands& operands) {
+  return attention_args_of<attune_forward_args>(operands);
+}
+
+attune_backward_args backward_args_of(const Operands& operands) {
+  auto args = attention_args_of<attune_backward_args>(operands);
+  args.dout = operands.in(Operand::dout);
+  args.dlse = operands.in<float>(Operand::dlse);
+  args.dq = operands.out(Operand::dq);
+  args.dk = operands.out(Operand::dk);
+  args.dv = operands.out(Operand::dv);
+  args.dsink = operands.out<float>(Operand::dsink);
+  args.dbias = operands.out(Operand::dbias);
   return args;
 }
 

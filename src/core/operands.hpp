@@ -28,8 +28,15 @@ enum class Operand : uint8_t {
   used_k,
   part_o,
   part_lse,
+  dout,
+  dlse,
+  dq,
+  dk,
+  dv,
+  dsink,
+  dbias,
 };
-inline constexpr size_t operand_count = 14;
+inline constexpr size_t operand_count = 21;
 
 // What one element is.
 enum class Element : uint8_t { of_problem, of_bias, of_parts, f32, byte, i32 };
@@ -45,11 +52,9 @@ enum class Form : uint8_t {
 
 struct OperandRow {
   Operand operand;
-  std::string_view name;  // as in attune.h
-  std::string_view what;  // it must point to, for errors
-  bool written = false;
+  std::string_view name;   // as in attune.h
+  std::string_view what;   // it must point to, for errors
   bool per_part = false;   // one tensor for each part of a merge: the pointer leads to an array of pointers
-  bool of_keys = false;    // not read where there are no keys
   attune_features on = 0;  // the feature that asks for it; 0: always there
   std::string_view feature_name = {};
   std::string_view word = {};  // that switches the feature on in the text form, or off where `word_is_off`
@@ -70,6 +75,15 @@ inline const OperandRow& row_of(Operand operand) { return operand_rows()[static_
 
 // Whether a call of this problem has the operand: its operation takes it, and a feature asks for it where one must.
 bool has_operand(const Problem& problem, const OperandRow& row);
+
+// The same, and it is an output.
+bool is_written(const Problem& problem, const OperandRow& row);
+
+// Whether it has elements at all: without any, no pointer is needed.
+bool has_elements(const Problem& problem, const OperandRow& row);
+
+// No output has elements.
+bool nothing_to_write(const Problem& problem);
 
 int64_t element_bytes(const Problem& problem, const OperandRow& row);
 
@@ -109,8 +123,10 @@ class Operands {
 
 // Where the structs of the C interface become operands, and operands the structs for whoever calls through it.
 Operands operands_of(const attune_forward_args& args);
+Operands operands_of(const attune_backward_args& args);
 Operands operands_of(const attune_merge_args& args);
 attune_forward_args forward_args_of(const Operands& operands);
+attune_backward_args backward_args_of(const Operands& operands);
 attune_merge_args merge_args_of(const Operands& operands);
 
 // Checks that every pointer the problem needs is there and aligned to its element, and what its operation asks for.

@@ -32,7 +32,13 @@ bool Operation::may_be_in_place(Operand output, Operand input) const {
                              [&](const InPlace& pair) { return pair.output == output && pair.input == input; });
 }
 
+bool Operation::has_word_for(const OperandRow& row) const {
+  return operands.has(row.operand) && !row.word.empty() && (row.on & always) == 0;
+}
+
 double useful_flops(const Problem& problem) { return problem.operation->flops(problem); }
-double compulsory_bytes(const Problem& problem) { return problem.empty() ? 0 : problem.operation->bytes(problem); }
+double compulsory_bytes(const Problem& problem) {
+  return nothing_to_write(problem) ? 0 : problem.operation->bytes(problem);
+}
 
 }  // namespace attune

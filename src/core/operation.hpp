@@ -1,6 +1,7 @@
-// What can be asked of the library: attention's forward pass, the merging of partial results. An operation is a value:
-// the operands it takes, the words its problems are written with, and the rules that hold for it alone. Selection,
-// plans, explanations, checks and measurements know operations and not their names, so one more needs no edit there.
+// What can be asked of the library: attention's forward pass, its gradients, the merging of partial results. An
+// operation is a value: the operands it takes, the words its problems are written with, and the rules that hold for it
+// alone. Selection, plans, explanations, checks and measurements know operations and not their names, so one more needs
+// no edit there.
 #pragma once
 
 #include <initializer_list>
@@ -33,10 +34,12 @@ struct Operation {
   std::string_view name;  // the first word of its problems
   std::string_view example;
   OperandSet operands;
+  OperandSet written;  // of these
 
   // Words of the text form by kind, in the order in which they are printed: those that a problem must have, and those
   // that it may have besides the words of its operands.
   std::span<const std::string_view> required_words, optional_words;
+  attune_features always = 0;  // features that all of its problems have; no word switches them
 
   // The problem as a descriptor of the C interface gives it: checked against the contract, defaults resolved. Throws
   // ATTUNE_INVALID_ARGUMENT.
@@ -49,8 +52,10 @@ struct Operation {
   double (*bytes)(const Problem& problem);  // compulsory_bytes
 
   bool may_be_in_place(Operand output, Operand input) const;
+  bool has_word_for(const OperandRow& row) const;  // that switches the operand's feature
 };
 
+extern const Operation backward_operation;
 extern const Operation merge_operation;
 
 // Sorted by name.

@@ -93,7 +93,7 @@ void set_contiguous(Problem& problem, Layout layout, ScoreShape bias, ScoreShape
           present ? contiguous(of_row, problem.packed(), row_extents(problem, row)) : attune_strides{};
     }
     if (row.score_strides != nullptr) {
-      const ScoreShape shape = row.operand == Operand::mask ? mask : bias;
+      const ScoreShape shape = row.operand == Operand::mask ? mask : bias;  // dbias has that of the bias
       problem.*row.score_strides = present ? contiguous(problem, shape) : attune_score_strides{};
     }
   }

@@ -47,8 +47,8 @@ struct Problem {
 
   int64_t batch = 0, heads_q = 0, heads_kv = 0, seq_q = 0, seq_k = 0, dim_qk = 0, dim_v = 0;
   int64_t total_q = 0, total_k = 0;
-  attune_strides q{}, k{}, v{}, o{}, lse{}, part_o{}, part_lse{};
-  attune_score_strides bias{}, mask{};
+  attune_strides q{}, k{}, v{}, o{}, lse{}, part_o{}, part_lse{}, dout{}, dlse{}, dq{}, dk{}, dv{};
+  attune_score_strides bias{}, mask{}, dbias{};
   int64_t window_left = unbounded, window_right = unbounded;
   float scale = 1;
   float softcap = 0;  // 0: none
@@ -56,28 +56,29 @@ struct Problem {
   bool has(attune_features feature) const { return (features & feature) != 0; }
   bool packed() const { return has(ATTUNE_PACKED); }
   int64_t group() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }
-  // Nothing to write, and so no pointer is needed.
+  // There are no rows of queries: a forward pass and a merge have nothing to write.
   bool empty() const { return batch == 0 || heads_q == 0 || seq_q == 0 || (packed() && total_q == 0); }
-  // There are rows to write but no keys: k, v, bias and mask are not read.
-  bool keyless() const { return seq_k == 0 || (packed() && total_k == 0); }
 
   bool operator==(const Problem& other) const;
   uint64_t hash() const;
 };
 static_assert(std::is_trivially_copyable_v<Problem>);
-static_assert(sizeof(Problem) == 8 + 8 * 4 + 9 * 8 + 7 * 24 + 2 * 32 + 2 * 8 + 2 * 4, "Problem has padding");
+static_assert(sizeof(Problem) == 8 + 8 * 4 + 9 * 8 + 12 * 24 + 3 * 32 + 2 * 8 + 2 * 4, "Problem has padding");
 
-// Check the descriptor against the contract (validate.cpp, validate_merge.cpp) and resolve its defaults. Of a merge the
-// pointers say whether a log-sum-exp is asked for.
+// Check the descriptor against the contract (validate.cpp, validate_backward.cpp, validate_merge.cpp) and resolve its
+// defaults. Of a merge the pointers say whether a log-sum-exp is asked for.
 Problem problem_from(const attune_forward_desc& desc);
+Problem problem_from(const attune_backward_desc& desc);
 Problem problem_from(const attune_merge_desc& desc, bool with_lse);
 attune_forward_desc desc_from(const Problem& problem);
+attune_backward_desc backward_desc_from(const Problem& problem);
 attune_merge_desc merge_desc_from(const Problem& problem);
 
 // The two kinds of storage the text form knows.
 enum class Layout { bshd, bhsd };
 
-// Sets contiguous strides for every tensor of the problem; bias and mask dimensions of length 1 broadcast.
+// Sets contiguous strides for every tensor of the problem; bias, mask and dbias have stride 0 where their shape says
+// so.
 struct ScoreShape {
   bool batch = true, head = true, query = true, key = true;  // false: broadcast
 };
@@ -91,8 +92,8 @@ std::string to_string(const Problem& problem);
 Problem parse_problem(std::string_view text);
 
 // Useful work, the only place where it is counted: in attention a score costs 2*dim_qk + 2*dim_v operations, and only
-// visible scores count (window and causal exactly; bias, boolean masks and device-side lengths as if full); in a merge
-// every element of a part costs 2.
+// visible scores count (window and causal exactly; bias, boolean masks and device-side lengths as if full); its
+// backward costs 2.5 times that, for 5 products instead of 2; in a merge every element of a part costs 2.
 double visible_scores(const Problem& problem);
 double visible_scores(const Problem& problem, int64_t seq_q, int64_t seq_k);  // one head of one sequence
 double useful_flops(const Problem& problem);

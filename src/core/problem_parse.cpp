@@ -31,7 +31,8 @@ constexpr WordForm forms[] = {{"p", "p#"},
                               {"layout", "bshd bhsd"},
                               {"overlap", "overlap"},
                               {"kvready", "kvready"},
-                              {"high", "high"}};
+                              {"high", "high"},
+                              {"any-order", "any-order"}};
 
 bool contains(std::span<const std::string_view> kinds, std::string_view kind) {
   return std::ranges::find(kinds, kind) != kinds.end();
@@ -45,9 +46,9 @@ std::string words_of(const Operation& operation) {
     if (contains(operation.required_words, word.kind) || contains(operation.optional_words, word.kind)) add(word.form);
   for (const OperandRow& row : operand_rows()) {
     if (!operation.operands.has(row.operand)) continue;
-    if (row.form == Form::scores)
+    if (row.form == Form::scores && row.word.empty())
       add(fmt::format("{}=bhqk", row.name));
-    else if (!row.word.empty())
+    else if (operation.has_word_for(row))
       add(row.word);
   }
   return words;
@@ -139,10 +140,11 @@ class Parser {
     if (text == "bshd") return layout(word, Layout::bshd);
     if (text == "bhsd") return layout(word, Layout::bhsd);
     for (const OperandRow& row : operand_rows())
-      if (text == row.word && problem_.operation->operands.has(row.operand)) return operand(word, row);
+      if (text == row.word && problem_.operation->has_word_for(row)) return operand(word, row);
     if (text == "overlap") return feature(word, ATTUNE_OVERLAP);
     if (text == "kvready") return feature(word, ATTUNE_KV_READY);
     if (text == "high") return feature(word, ATTUNE_F32_HIGH);
+    if (text == "any-order") return feature(word, ATTUNE_ANY_ORDER);
     if (word.take("bias=")) return bias(word);
     if (word.take("mask=")) return mask(word);
     if (word.take("parts-")) return parts(word);
@@ -282,8 +284,8 @@ class Parser {
     const Operation& operation = *problem_.operation;
     return contains(operation.required_words, kind) || contains(operation.optional_words, kind) ||
            std::ranges::any_of(operand_rows(), [&](const OperandRow& row) {
-             return operation.operands.has(row.operand) &&
-                    (kind == row.word || (row.form == Form::scores && kind == row.name));
+             return (operation.has_word_for(row) && kind == row.word) ||
+                    (operation.operands.has(row.operand) && row.form == Form::scores && kind == row.name);
            });
   }
 

@@ -77,10 +77,10 @@ std::string to_string(const Problem& problem) {
   std::string lengths, left_out;
   for (const OperandRow& row : operand_rows()) {
     if (!operation.operands.has(row.operand)) continue;
-    if (row.form == Form::scores && problem.has(row.on)) {
+    if (row.form == Form::scores && row.word.empty() && problem.has(row.on)) {
       text += fmt::format(" {}={}", row.name, letters_of(shape_of(problem.*row.score_strides)));
       if (row.element == Element::of_bias && problem.bias_dtype != problem.dtype) text += ":f32";
-    } else if (!row.word.empty() && problem.has(row.on) != row.word_is_off) {
+    } else if (operation.has_word_for(row) && problem.has(row.on) != row.word_is_off) {
       (row.word_is_off ? left_out : row.element == Element::i32 ? lengths : text) += fmt::format(" {}", row.word);
     }
   }
@@ -96,6 +96,7 @@ std::string to_string(const Problem& problem) {
   if (problem.has(ATTUNE_OVERLAP)) text += " overlap";
   if (problem.has(ATTUNE_KV_READY)) text += " kvready";
   if (problem.has(ATTUNE_F32_HIGH)) text += " high";
+  if (problem.has(ATTUNE_ANY_ORDER)) text += " any-order";
   return text;
 }
 

@@ -1,5 +1,5 @@
-// The contract of the C interface, checked: every field of a forward descriptor. An error names the argument, its
-// value and what is allowed.
+// The contract of the C interface, checked: every field of a forward descriptor, which a backward descriptor has, too.
+// An error names the argument, its value and what is allowed.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,15 +12,9 @@
 namespace attune {
 namespace {
 
-constexpr uint32_t known_features = ATTUNE_SCALE | ATTUNE_WINDOW | ATTUNE_SOFTCAP | ATTUNE_SINK | ATTUNE_BIAS |
-                                    ATTUNE_MASK | ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_LSE |
-                                    ATTUNE_OVERLAP | ATTUNE_KV_READY | ATTUNE_F32_HIGH;
 constexpr int64_t max_int32 = std::numeric_limits<int32_t>::max();
 
 void read_kinds(const attune_forward_desc& desc, Problem& problem) {
-  if ((desc.features & ~known_features) != 0)
-    fail(ATTUNE_INVALID_ARGUMENT, "desc.features is {:#x}; the bits {:#x} are unknown, {:#x} are allowed",
-         desc.features, desc.features & ~known_features, known_features);
   problem.features = desc.features;
   if (problem.has(ATTUNE_KV_READY) && !problem.has(ATTUNE_OVERLAP))
     fail(ATTUNE_INVALID_ARGUMENT,
@@ -109,17 +103,29 @@ void read_strides(const attune_forward_desc& desc, Problem& problem) {
   problem.lse = desc.lse;
   problem.bias = desc.bias;
   problem.mask = desc.mask;
-  check_strides(problem);
 }
 
 }  // namespace
 
-Problem problem_from(const attune_forward_desc& desc) {
+void check_features(attune_features features, attune_features known) {
+  if ((features & ~known) != 0)
+    fail(ATTUNE_INVALID_ARGUMENT, "desc.features is {:#x}; the bits {:#x} are unknown, {:#x} are allowed", features,
+         features & ~known, known);
+}
+
+Problem attention_problem_from(const attune_forward_desc& desc) {
   Problem problem;
   read_kinds(desc, problem);
   read_extents(desc, problem);
   read_score_function(desc, problem);
   read_strides(desc, problem);
+  return problem;
+}
+
+Problem problem_from(const attune_forward_desc& desc) {
+  check_features(desc.features, forward_features);
+  Problem problem = attention_problem_from(desc);
+  check_strides(problem);
   return problem;
 }
 

@@ -1,5 +1,6 @@
 // The contract of the C interface, checked: the pointers of a call. They are never followed here; most live on the
 // device.
+#include <array>
 #include <cstdint>
 
 #include "core/checks.hpp"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t workspace_alignment = 256;
 
-// Texts are made when something is wrong: this is on the way of every call.
+// Texts are made when something is wrong.
 void check_operand(const Problem& problem, const OperandRow& row, const void* pointer, int64_t part) {
   const auto bytes = static_cast<uintptr_t>(element_bytes(problem, row));
   if (pointer != nullptr && reinterpret_cast<uintptr_t>(pointer) % bytes == 0) [[likely]]
@@ -21,9 +22,21 @@ void check_operand(const Problem& problem, const OperandRow& row, const void* po
   check_pointer(name.c_str(), pointer, static_cast<int64_t>(bytes), fmt::format("{}{}", row.what, reason).c_str());
 }
 
-bool is_read_or_written(const Problem& problem, const OperandRow& row) {
-  return has_operand(problem, row) && !(row.of_keys && problem.keyless());
-}
+// The operands that a call of the problem reads or writes. Found once, for this is on the way of every call.
+class Present {
+ public:
+  explicit Present(const Problem& problem) {
+    for (const OperandRow& row : operand_rows())
+      if (problem.operation->operands.has(row.operand) && has_operand(problem, row) && has_elements(problem, row))
+        rows_[count_++] = &row;
+  }
+  auto begin() const { return rows_.begin(); }
+  auto end() const { return rows_.begin() + count_; }
+
+ private:
+  std::array<const OperandRow*, operand_count> rows_;
+  int count_ = 0;
+};
 
 // An output that is a part as well: only as a whole, since another view of the same memory would be overwritten before
 // it is read.
@@ -43,18 +56,18 @@ void check_in_place(const Problem& problem, const OperandRow& output, const Oper
 }
 
 // Only the sure cases: tensors may interleave in memory without sharing an element.
-void check_apart(const Problem& problem, const Operands& operands) {
-  for (const OperandRow& output : operand_rows()) {
-    if (!output.written || !has_operand(problem, output)) continue;
-    const void* const pointer = operands.in(output.operand);
-    for (const OperandRow& other : operand_rows()) {
-      if (other.operand == output.operand || !is_read_or_written(problem, other)) continue;
-      if (other.per_part) {
+void check_apart(const Problem& problem, const Operands& operands, const Present& present) {
+  for (const OperandRow* output : present) {
+    if (!problem.operation->written.has(output->operand)) continue;
+    const void* const pointer = operands.in(output->operand);
+    for (const OperandRow* other : present) {
+      if (other == output) continue;
+      if (other->per_part) {
         for (int64_t part = 0; part < problem.parts; ++part)
-          if (operands.parts(other.operand)[part] == pointer) check_in_place(problem, output, other, part);
-      } else if (operands.in(other.operand) == pointer) {
-        fail(ATTUNE_INVALID_ARGUMENT, "args.{} is {}, which is args.{} too; {}", output.name, pointer, other.name,
-             other.written ? "each output needs memory of its own" : "the output must not be an input");
+          if (operands.parts(other->operand)[part] == pointer) check_in_place(problem, *output, *other, part);
+      } else if (operands.in(other->operand) == pointer) {
+        fail(ATTUNE_INVALID_ARGUMENT, "args.{} is {}, which is args.{} too; {}", output->name, pointer, other->name,
+             is_written(problem, *other) ? "each output needs memory of its own" : "the output must not be an input");
       }
     }
   }
@@ -63,9 +76,10 @@ void check_apart(const Problem& problem, const Operands& operands) {
 }  // namespace
 
 void check_operands(const Problem& problem, const Operands& operands, uint64_t workspace_bytes) {
-  if (problem.empty()) return;
-  for (const OperandRow& row : operand_rows()) {
-    if (!is_read_or_written(problem, row)) continue;
+  if (nothing_to_write(problem)) return;
+  const Present present(problem);
+  for (const OperandRow* each : present) {
+    const OperandRow& row = *each;
     if (!row.per_part) {
       check_operand(problem, row, operands.in(row.operand), 0);
       continue;
@@ -75,7 +89,7 @@ void check_operands(const Problem& problem, const Operands& operands, uint64_t w
       fail(ATTUNE_INVALID_ARGUMENT, "args.{} is NULL; it must point to an array of desc.parts pointers", row.name);
     for (int64_t part = 0; part < problem.parts; ++part) check_operand(problem, row, parts[part], part);
   }
-  check_apart(problem, operands);
+  check_apart(problem, operands, present);
 
   if (workspace_bytes > 0) {
     if (operands.workspace_bytes < workspace_bytes)

@@ -28,7 +28,7 @@ inline KeyRange visible_keys(const Problem& problem, int64_t row, int64_t seq_q,
 struct Sequence {
   int64_t first_row_q = 0, first_row_k = 0;  // offset of the sequence, in rows
   int64_t seq_q = 0, seq_k = 0;              // rows and keys in use
-  int64_t stored_q = 0;                      // rows that exist, in use or not
+  int64_t stored_q = 0, stored_k = 0;        // rows and keys that exist, in use or not
 };
 
 // Rows past `seq_q` up to `stored_q` are not in use: they see no key (output 0, LSE -inf). Lengths on a device cannot
@@ -43,14 +43,15 @@ inline Sequence sequence_of(const Problem& problem, const Operands& operands, in
     s.first_row_q = clamp_q(ends_q[b]);
     s.first_row_k = clamp_k(ends_k[b]);
     s.stored_q = std::min(clamp_q(ends_q[b + 1]) - s.first_row_q, problem.seq_q);
-    s.seq_k = std::min(clamp_k(ends_k[b + 1]) - s.first_row_k, problem.seq_k);
+    s.stored_k = std::min(clamp_k(ends_k[b + 1]) - s.first_row_k, problem.seq_k);
   } else {
     s.stored_q = problem.seq_q;
-    s.seq_k = problem.seq_k;
+    s.stored_k = problem.seq_k;
   }
   s.stored_q = std::max<int64_t>(s.stored_q, 0);
-  s.seq_k = std::max<int64_t>(s.seq_k, 0);
+  s.stored_k = std::max<int64_t>(s.stored_k, 0);
   s.seq_q = s.stored_q;
+  s.seq_k = s.stored_k;
   if (problem.has(ATTUNE_USED_Q)) s.seq_q = std::clamp<int64_t>(operands.in<int32_t>(Operand::used_q)[b], 0, s.seq_q);
   if (problem.has(ATTUNE_USED_K)) s.seq_k = std::clamp<int64_t>(operands.in<int32_t>(Operand::used_k)[b], 0, s.seq_k);
   return s;

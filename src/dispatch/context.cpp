@@ -67,6 +67,10 @@ std::shared_ptr<const Plan> Context::plan_for(const attune_forward_desc& desc) {
   return find_or_make(PlanKey(desc, any_alignment), [&] { return problem_from(desc); }, any_alignment);
 }
 
+std::shared_ptr<const Plan> Context::plan_for(const attune_backward_desc& desc) {
+  return find_or_make(PlanKey(desc, any_alignment), [&] { return problem_from(desc); }, any_alignment);
+}
+
 std::shared_ptr<const Plan> Context::plan_for(const Problem& problem) { return plan_for(problem, any_alignment); }
 
 void Context::prepare(const Problem& problem) {
@@ -100,7 +104,7 @@ void Context::run(const PlanKey& key, const Resolve& resolve, const Operands& op
   auto plan = plan_for_call(key, resolve, any_alignment, stream);
   const Problem& problem = plan->problem;
   check_operands(problem, operands, plan->workspace_bytes());
-  if (problem.empty()) return;
+  if (nothing_to_write(problem)) return;
   if (!are_aligned(problem, operands, plan->kernel.pointer_alignment(problem))) [[unlikely]] {
     const int64_t least = bytes_of(problem.dtype);
     plan = plan_for_call(key.with_alignment(least), resolve, least, stream);
@@ -111,6 +115,10 @@ void Context::run(const PlanKey& key, const Resolve& resolve, const Operands& op
 }
 
 void Context::forward(const attune_forward_desc& desc, const Operands& operands, void* stream) {
+  run(PlanKey(desc, any_alignment), [&] { return problem_from(desc); }, operands, stream);
+}
+
+void Context::backward(const attune_backward_desc& desc, const Operands& operands, void* stream) {
   run(PlanKey(desc, any_alignment), [&] { return problem_from(desc); }, operands, stream);
 }
 

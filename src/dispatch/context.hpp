@@ -24,10 +24,12 @@ class Context {
 
   // One call. Its plan is made once, and found by the bytes of the descriptor for as long as it is in use.
   void forward(const attune_forward_desc& desc, const Operands& operands, void* stream);
+  void backward(const attune_backward_desc& desc, const Operands& operands, void* stream);
   void merge(const attune_merge_desc& desc, const Operands& operands, void* stream);
   void run(const Problem& problem, const Operands& operands, void* stream);
 
   std::shared_ptr<const Plan> plan_for(const attune_forward_desc& desc);
+  std::shared_ptr<const Plan> plan_for(const attune_backward_desc& desc);
   std::shared_ptr<const Plan> plan_for(const Problem& problem);
 
   // Makes every plan that a call of this problem may need, and keeps them, so that the call can be captured.

@@ -17,6 +17,7 @@ PlanKey::PlanKey(Of what, const T& value, int64_t of_alignment) : of_(what), ali
 }
 
 PlanKey::PlanKey(const attune_forward_desc& desc, int64_t alignment) : PlanKey(Of::forward_desc, desc, alignment) {}
+PlanKey::PlanKey(const attune_backward_desc& desc, int64_t alignment) : PlanKey(Of::backward_desc, desc, alignment) {}
 PlanKey::PlanKey(const attune_merge_desc& desc, bool with_lse, int64_t alignment)
     : PlanKey(with_lse ? Of::merge_desc_with_lse : Of::merge_desc, desc, alignment) {}
 PlanKey::PlanKey(const Problem& problem, int64_t alignment) : PlanKey(Of::problem, problem, alignment) {}

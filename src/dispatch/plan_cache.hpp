@@ -18,6 +18,7 @@ namespace attune {
 struct PlanKey {
   // `alignment`: that the plan may count on.
   PlanKey(const attune_forward_desc& desc, int64_t alignment);
+  PlanKey(const attune_backward_desc& desc, int64_t alignment);
   PlanKey(const attune_merge_desc& desc, bool with_lse, int64_t alignment);
   PlanKey(const Problem& problem, int64_t alignment);
 
@@ -26,11 +27,11 @@ struct PlanKey {
 
  private:
   friend class PlanCache;
-  enum class Of : int64_t { forward_desc, merge_desc, merge_desc_with_lse, problem };
+  enum class Of : int64_t { forward_desc, backward_desc, merge_desc, merge_desc_with_lse, problem };
   template <typename T>
   PlanKey(Of what, const T& value, int64_t of_alignment);
 
-  Of of_;
+  [[maybe_unused]] Of of_;  // compared and hashed with the rest, by bytes
   int64_t alignment_;
   alignas(8) std::array<std::byte, sizeof(Problem)> bytes_;  // the rest 0
 };

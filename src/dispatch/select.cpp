@@ -40,7 +40,12 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
   const auto& all = selection.candidates;
   const auto able = std::ranges::count_if(all, [](const Candidate& c) { return c.refusal.empty(); });
   if (able == 0) {
-    selection.why = all.empty() ? fmt::format("no kernel named '{}' for this device", forced) : "no kernel can take it";
+    if (!all.empty())
+      selection.why = "no kernel can take it";
+    else if (forced.empty())
+      selection.why = fmt::format("no kernel computes '{}' on this kind of device yet", problem.operation->name);
+    else
+      selection.why = fmt::format("no kernel named '{}' for this device", forced);
     for (const Candidate& c : all) selection.why += fmt::format("; {}: {}", c.kernel->name(), c.refusal);
     return selection;
   }

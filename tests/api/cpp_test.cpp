@@ -257,4 +257,89 @@ TEST(Cpp, MergeJoinsHalves) {
   EXPECT_THROW(context.merge({.o = t.call().o}), attune::Error);
 }
 
+struct Gradients {
+  std::vector<float> dout = numbers(batch * rows * heads * dim, 4);
+  std::vector<float> dq = std::vector<float>(batch * rows * heads * dim, NAN);
+  std::vector<float> dk = std::vector<float>(batch * keys * kv_heads * dim, NAN), dv = dk;
+
+  attune::Backward call(const attune::Forward& forward) {
+    return {.forward = forward,
+            .dout = bshd(dout.data(), batch, rows, heads, dim),
+            .dq = bshd(dq.data(), batch, rows, heads, dim),
+            .dk = bshd(dk.data(), batch, keys, kv_heads, dim),
+            .dv = bshd(dv.data(), batch, keys, kv_heads, dim)};
+  }
+};
+
+// By the slope of the sum of dout * o.
+double slope(Tensors& t, const Gradients& g, float& element) {
+  const auto loss = [&] {
+    const std::vector<float> o = expected(t);
+    return std::inner_product(o.begin(), o.end(), g.dout.begin(), 0.0);
+  };
+  const float before = element;
+  element = before + 0x1p-5f;
+  const double high = loss();
+  element = before - 0x1p-5f;
+  const double low = loss();
+  element = before;
+  return (high - low) * 16;
+}
+
+TEST(CppBackward, GivesTheSlopes) {
+  attune::Context context;
+  Tensors t;
+  Gradients g;
+  const attune::Forward forward = t.call();
+  context.forward(forward);
+  const attune::Backward call = g.call(forward);
+  context.prepare(call);
+  EXPECT_EQ(context.workspace_bytes(call), 0u);
+  EXPECT_THAT(context.explain(call), HasSubstr("cpu/bwd"));
+  context.backward(call);
+  for (size_t i = 0; i < t.q.size(); i += 17) EXPECT_NEAR(g.dq[i], slope(t, g, t.q[i]), 2e-3) << i;
+  for (size_t i = 0; i < t.k.size(); i += 13) {
+    EXPECT_NEAR(g.dk[i], slope(t, g, t.k[i]), 2e-3) << i;
+    EXPECT_NEAR(g.dv[i], slope(t, g, t.v[i]), 2e-3) << i;
+  }
+}
+
+TEST(CppBackward, GradientsOfSinkBiasAndLse) {
+  attune::Context context;
+  Tensors t;
+  Gradients g;
+  const std::vector<float> sink(heads, 0.5f), bias = numbers(heads * keys, 5), dlse(t.lse.size(), 1.0f);
+  std::vector<float> dsink(heads, NAN), dbias(heads * keys, NAN);
+  attune::Forward forward = t.call();
+  forward.sink = sink.data();
+  forward.bias = attune::bias(bias.data(), 1, heads, 1, keys);
+  context.forward(forward);
+  attune::Backward call = g.call(forward);
+  std::fill(g.dout.begin(), g.dout.end(), 0.0f);
+  call.dlse = dlse.data();
+  call.dsink = dsink.data();
+  call.dbias = dbias.data();
+  context.backward(call);
+  // What arrives at an LSE is shared out by weight among keys and sink: in all one for each row.
+  for (int64_t h = 0; h < heads; ++h) {
+    double sum = dsink[static_cast<size_t>(h)];
+    for (int64_t j = 0; j < keys; ++j) sum += dbias[static_cast<size_t>(h * keys + j)];
+    EXPECT_NEAR(sum, double{batch * rows}, 1e-5);
+  }
+}
+
+TEST(CppBackward, TensorsThatDoNotFitAreRefused) {
+  attune::Context context;
+  Tensors t;
+  Gradients g;
+  attune::Backward call = g.call(t.call());
+  call.dk.rows = keys - 1;
+  try {
+    context.backward(call);
+    ADD_FAILURE() << "it was taken";
+  } catch (const attune::Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("dk.rows is 4; it must equal forward.k.rows (5)"));
+  }
+}
+
 }  // namespace

@@ -88,6 +88,57 @@ constexpr Field forward_args[] = {
 };
 static_assert(tight(forward_args, 120) && sizeof(attune_forward_args) == 120);
 
+constexpr Field backward_desc[] = {
+    FIELD(attune_backward_desc, struct_size), FIELD(attune_backward_desc, features),
+    FIELD(attune_backward_desc, device_kind), FIELD(attune_backward_desc, device_index),
+    FIELD(attune_backward_desc, dtype),       FIELD(attune_backward_desc, bias_dtype),
+    FIELD(attune_backward_desc, causal),      FIELD(attune_backward_desc, reserved),
+    FIELD(attune_backward_desc, batch),       FIELD(attune_backward_desc, heads_q),
+    FIELD(attune_backward_desc, heads_kv),    FIELD(attune_backward_desc, seq_q),
+    FIELD(attune_backward_desc, seq_k),       FIELD(attune_backward_desc, dim_qk),
+    FIELD(attune_backward_desc, dim_v),       FIELD(attune_backward_desc, total_q),
+    FIELD(attune_backward_desc, total_k),     FIELD(attune_backward_desc, q),
+    FIELD(attune_backward_desc, k),           FIELD(attune_backward_desc, v),
+    FIELD(attune_backward_desc, o),           FIELD(attune_backward_desc, lse),
+    FIELD(attune_backward_desc, bias),        FIELD(attune_backward_desc, mask),
+    FIELD(attune_backward_desc, window_left), FIELD(attune_backward_desc, window_right),
+    FIELD(attune_backward_desc, scale),       FIELD(attune_backward_desc, softcap),
+    FIELD(attune_backward_desc, dout),        FIELD(attune_backward_desc, dlse),
+    FIELD(attune_backward_desc, dq),          FIELD(attune_backward_desc, dk),
+    FIELD(attune_backward_desc, dv),          FIELD(attune_backward_desc, dbias),
+};
+static_assert(tight(backward_desc, 464) && sizeof(attune_backward_desc) == 464);
+static_assert(offsetof(attune_backward_desc, softcap) == offsetof(attune_forward_desc, softcap));
+static_assert(offsetof(attune_backward_desc, dout) == 312);
+static_assert(offsetof(attune_backward_desc, dbias) == 432);
+
+constexpr Field backward_args[] = {
+    FIELD(attune_backward_args, struct_size),
+    FIELD(attune_backward_args, reserved),
+    FIELD(attune_backward_args, q),
+    FIELD(attune_backward_args, k),
+    FIELD(attune_backward_args, v),
+    FIELD(attune_backward_args, o),
+    FIELD(attune_backward_args, lse),
+    FIELD(attune_backward_args, sink),
+    FIELD(attune_backward_args, bias),
+    FIELD(attune_backward_args, mask),
+    FIELD(attune_backward_args, cu_seqlens_q),
+    FIELD(attune_backward_args, cu_seqlens_k),
+    FIELD(attune_backward_args, used_q),
+    FIELD(attune_backward_args, used_k),
+    FIELD(attune_backward_args, dout),
+    FIELD(attune_backward_args, dlse),
+    FIELD(attune_backward_args, dq),
+    FIELD(attune_backward_args, dk),
+    FIELD(attune_backward_args, dv),
+    FIELD(attune_backward_args, dsink),
+    FIELD(attune_backward_args, dbias),
+    FIELD(attune_backward_args, workspace),
+    FIELD(attune_backward_args, workspace_bytes),
+};
+static_assert(tight(backward_args, 176) && sizeof(attune_backward_args) == 176);
+
 constexpr Field merge_desc[] = {
     FIELD(attune_merge_desc, struct_size),  FIELD(attune_merge_desc, reserved),   FIELD(attune_merge_desc, device_kind),
     FIELD(attune_merge_desc, device_index), FIELD(attune_merge_desc, part_dtype), FIELD(attune_merge_desc, dtype),
@@ -134,9 +185,10 @@ TEST(Layout, ConstantsKeepTheirValues) {
   EXPECT_EQ(ATTUNE_CAUSAL_NONE, 0);
   EXPECT_EQ(ATTUNE_CAUSAL_TOP_LEFT, 1);
   EXPECT_EQ(ATTUNE_CAUSAL_BOTTOM_RIGHT, 2);
-  const uint32_t bits[] = {ATTUNE_SCALE,   ATTUNE_WINDOW,   ATTUNE_SOFTCAP, ATTUNE_SINK,   ATTUNE_BIAS,
-                           ATTUNE_MASK,    ATTUNE_PACKED,   ATTUNE_USED_Q,  ATTUNE_USED_K, ATTUNE_LSE,
-                           ATTUNE_OVERLAP, ATTUNE_KV_READY, ATTUNE_F32_HIGH};
+  const uint32_t bits[] = {ATTUNE_SCALE,   ATTUNE_WINDOW,   ATTUNE_SOFTCAP,  ATTUNE_SINK,   ATTUNE_BIAS,
+                           ATTUNE_MASK,    ATTUNE_PACKED,   ATTUNE_USED_Q,   ATTUNE_USED_K, ATTUNE_LSE,
+                           ATTUNE_OVERLAP, ATTUNE_KV_READY, ATTUNE_F32_HIGH, ATTUNE_DLSE,   ATTUNE_DSINK,
+                           ATTUNE_DBIAS,   ATTUNE_ANY_ORDER};
   for (uint32_t i = 0; i < std::size(bits); ++i) EXPECT_EQ(bits[i], 1u << i);
   EXPECT_EQ(ATTUNE_MERGE_MAX_PARTS, 256);
 }
@@ -145,6 +197,8 @@ TEST(Layout, ConstantsKeepTheirValues) {
 TEST(Layout, EveryStructBeginsWithItsSize) {
   EXPECT_EQ(offsetof(attune_forward_desc, struct_size), 0u);
   EXPECT_EQ(offsetof(attune_forward_args, struct_size), 0u);
+  EXPECT_EQ(offsetof(attune_backward_desc, struct_size), 0u);
+  EXPECT_EQ(offsetof(attune_backward_args, struct_size), 0u);
   EXPECT_EQ(offsetof(attune_merge_desc, struct_size), 0u);
   EXPECT_EQ(offsetof(attune_merge_args, struct_size), 0u);
   EXPECT_EQ(offsetof(attune_options, struct_size), 0u);

@@ -44,9 +44,10 @@ TEST(Library, ExportsTheCInterfaceAndNothingElse) {
   const Outcome nm = shell("nm -D --defined-only " + library);
   ASSERT_EQ(nm.status, 0) << nm.output;
   EXPECT_EQ(last_words(nm.output, " "),
-            (std::set<std::string>{"attune_abi_version", "attune_create", "attune_destroy", "attune_explain",
-                                   "attune_forward", "attune_last_error", "attune_merge", "attune_prepare",
-                                   "attune_workspace_bytes"}));
+            (std::set<std::string>{"attune_abi_version", "attune_backward", "attune_backward_explain",
+                                   "attune_backward_prepare", "attune_backward_workspace_bytes", "attune_create",
+                                   "attune_destroy", "attune_explain", "attune_forward", "attune_last_error",
+                                   "attune_merge", "attune_prepare", "attune_workspace_bytes"}));
 }
 
 TEST(Library, NeedsOnlyWhatEverySystemHas) {
@@ -86,8 +87,10 @@ TEST(Library, TheDumpNamesEveryExportedFunction) {
   std::ifstream baseline(test::repo() + "/tests/api/abi/libattune.abi");
   std::stringstream text;
   text << baseline.rdbuf();
-  for (const char* name : {"attune_abi_version", "attune_create", "attune_destroy", "attune_explain", "attune_forward",
-                           "attune_last_error", "attune_merge", "attune_prepare", "attune_workspace_bytes"})
+  for (const char* name :
+       {"attune_abi_version", "attune_backward", "attune_backward_explain", "attune_backward_prepare",
+        "attune_backward_workspace_bytes", "attune_create", "attune_destroy", "attune_explain", "attune_forward",
+        "attune_last_error", "attune_merge", "attune_prepare", "attune_workspace_bytes"})
     EXPECT_THAT(text.str(), HasSubstr("elf-symbol name='" + std::string(name) + "'"));
 }
 

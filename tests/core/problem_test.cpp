@@ -1,6 +1,8 @@
 // Problems as values.
 #include "core/problem.hpp"
+#include "core/operands.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <unordered_set>
@@ -123,25 +125,44 @@ TEST(Problem, ValuesSetTheirBitsInTheDescriptor) {
   EXPECT_EQ(desc.window_right, 2);
 }
 
-TEST(Problem, EmptyAndKeyless) {
+// The operands of the problem that have elements.
+std::string present(const Problem& problem) {
+  std::string names;
+  for (const OperandRow& row : operand_rows())
+    if (has_operand(problem, row) && has_elements(problem, row)) names += fmt::format(" {}", row.name);
+  return names;
+}
+
+TEST(Problem, WithoutRowsOrKeysTensorsHaveNoElements) {
   Problem problem = small();
   EXPECT_FALSE(problem.empty());
-  EXPECT_FALSE(problem.keyless());
+  EXPECT_EQ(present(problem), " q k v o lse bias mask");
   for (int64_t Problem::* extent : {&Problem::batch, &Problem::heads_q, &Problem::seq_q}) {
     problem = small();
     problem.*extent = 0;
     EXPECT_TRUE(problem.empty());
+    EXPECT_TRUE(nothing_to_write(problem));
   }
   problem = small();
   problem.seq_k = 0;
   EXPECT_FALSE(problem.empty());
-  EXPECT_TRUE(problem.keyless());
+  EXPECT_EQ(present(problem), " q o lse");
   problem = small();
   problem.features |= ATTUNE_PACKED;
   EXPECT_TRUE(problem.empty()) << "total_q is 0";
   problem.total_q = 3;
   EXPECT_FALSE(problem.empty());
-  EXPECT_TRUE(problem.keyless()) << "total_k is 0";
+  EXPECT_EQ(present(problem), " q o lse cu_seqlens_q cu_seqlens_k") << "total_k is 0";
+}
+
+// Gradients of what is there are written where nothing reaches it, too.
+TEST(Problem, ABackwardWithoutQueriesWritesItsKeys) {
+  const Problem problem = parse_problem("bwd b2 h2/1 q0 k5 d8 f16 sink dsink bias=bhqk dbias");
+  EXPECT_TRUE(problem.empty());
+  EXPECT_FALSE(nothing_to_write(problem));
+  EXPECT_EQ(present(problem), " k v sink dk dv dsink");
+  EXPECT_EQ(present(parse_problem("bwd b2 h2/1 q3 k0 d8 f16")), " q o lse dout dq");
+  EXPECT_TRUE(nothing_to_write(parse_problem("bwd b0 h2/1 q3 k3 d8 f16")));
 }
 
 TEST(Problem, Names) {

@@ -169,7 +169,7 @@ TEST(ProblemText, BadTextIsNamed) {
   };
   const std::string shape = "fwd b1 h8/8 q512 k512 d64 f16 ";
   EXPECT_THAT(refusal(""), HasSubstr("must look like 'fwd b1"));
-  EXPECT_THAT(refusal("bwd b1 h8/8"), HasSubstr("begins with 'bwd'; it must begin with fwd"));
+  EXPECT_THAT(refusal("dec b1 h8/8"), HasSubstr("begins with 'dec'; it must begin with bwd or fwd or merge"));
   EXPECT_THAT(refusal("fwd b1 h8/8 q512 k512 d64"), HasSubstr("lacks dtype"));
   EXPECT_THAT(refusal("fwd h8/8 q512 k512 d64 f16"), HasSubstr("lacks b"));
   EXPECT_THAT(refusal(shape + "casual"), HasSubstr("'casual' in problem"));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "dispatch/context.hpp"
 #include "gpu/kernel.hpp"
 
@@ -49,6 +50,18 @@ TEST_F(OnPaper, ConfigurationsAreBestFirst) {
       EXPECT_LT(list.front().predicted_seconds, list.back().predicted_seconds) << modelled << ", " << text;
     }
   }
+}
+
+TEST_F(OnPaper, GradientsHaveNoKernelYetAndSaySo) {
+  const Problem problem = on_gpu("bwd b1 h8/8 q512 k512 d64 f16");
+  try {
+    context.prepare(problem);
+    ADD_FAILURE() << "a kernel took it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status, ATTUNE_UNSUPPORTED);
+    EXPECT_THAT(error.what(), HasSubstr("no kernel computes 'bwd' on this kind of device yet"));
+  }
+  EXPECT_THAT(context.explain(problem), HasSubstr("kernel: none\nwhy: no kernel computes 'bwd'"));
 }
 
 // A cluster lies in one part of a GPU, and parts differ: how many run at a time is known of the card, not computed.

@@ -40,6 +40,7 @@ constinit const Operation toy{
     .name = "toy",
     .example = "toy b1 h1 q1 d8 f32",
     .operands = {Operand::q, Operand::o},
+    .written = {Operand::o},
     .required_words = required,
     .optional_words = optional,
     .resolved = resolved,

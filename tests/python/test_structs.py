@@ -22,7 +22,14 @@ MIRRORS = {
     "attune_contender_api": structs.ContenderApi,
 }
 # Of the header, and nothing that Python calls.
-NOT_IN_PYTHON = {"ATTUNE_MERGE_MAX_PARTS", "attune_merge_desc", "attune_merge_args"}
+NOT_IN_PYTHON = {"ATTUNE_MERGE_MAX_PARTS", "attune_merge_desc", "attune_merge_args"} | {
+    "ATTUNE_DLSE",
+    "ATTUNE_DSINK",
+    "ATTUNE_DBIAS",
+    "ATTUNE_ANY_ORDER",
+    "attune_backward_desc",
+    "attune_backward_args",
+}
 HEADER = re.sub(r"/\*.*?\*/", "", (REPO / "include/attune/attune.h").read_text(), flags=re.DOTALL)
 
 

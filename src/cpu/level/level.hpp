@@ -71,6 +71,29 @@ struct UnfusedTile {
   double* sums = nullptr;    // tile_rows
 };
 
+// Blocks of floats, whose rows are padded with zeros to a multiple of so many.
+constexpr int64_t float_block_lanes = 16;
+
+// to[m][n] = (add ? to[m][n] : 0) + sum over k of a[m * a_row + k * a_depth] * b[k][n].
+struct BlockProduct {
+  const float* a = nullptr;
+  int64_t a_row = 0, a_depth = 0;
+  const float* b = nullptr;
+  int64_t b_pitch = 0;
+  float* to = nullptr;
+  int64_t to_pitch = 0;
+  int64_t rows = 0, columns = 0, depth = 0;  // columns: full lanes
+  bool add = false;
+};
+
+// A row of scores on the way back. With s = q.k, x = scale * s, capped, plus the bias, and weight p = exp(x - lse):
+// the gradient of x is p * (dp - delta), and that of the scaled product the same times the cap's slope.
+struct GradientRow {
+  float scale = 1, cap = 0, lse = 0, delta = 0;
+  const float* bias = nullptr;
+  bool of_products = true;  // gradients of scale * s, not of x
+};
+
 struct Level {
   const char* name;
   int tile_rows;  // stacked rows of one register tile
@@ -96,6 +119,17 @@ struct Level {
   void (*unfused_scores)(const Call&, const Block&, int64_t seq_k, const UnfusedTile&, void* scratch);
   void (*unfused_softmax)(const Call&, int64_t seq_k, const UnfusedTile&);
   void (*unfused_values)(const Call&, const Block&, int64_t seq_k, const UnfusedTile&, void* scratch);
+
+  // The gradients: rows of a tensor as floats and back, times a factor; the transpose of a block; and what is computed
+  // with them. Counts are rounded up to full lanes.
+  void (*floats_of_row)(const void* data, Dtype dtype, int64_t first, int64_t dim, float* to);
+  void (*elements_of_row)(const float* from, float factor, void* data, Dtype dtype, int64_t first, int64_t dim);
+  void (*transpose_block)(const float* from, int64_t from_pitch, int64_t rows, int64_t columns, float* to,
+                          int64_t to_pitch);
+  float (*dot_of_rows)(const float* a, const float* b, int64_t dim);
+  void (*multiply_blocks)(const BlockProduct&);
+  // s: q.k, then the weights; dp: dout.v, then the gradients.
+  void (*weights_and_gradients)(const GradientRow&, float* s, float* dp, int64_t count);
 
   // For measuring: float32 multiply-adds in registers, returning how many operations that were; the same of products of
   // bf16 pairs in vectors, or NULL; a sum over memory.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/level/block.inl.hpp"
+#include "cpu/level/gradients.inl.hpp"
 #include "cpu/level/level.hpp"
 #include "cpu/level/rows.inl.hpp"
 #include "cpu/level/unfused.inl.hpp"
@@ -74,6 +75,12 @@ constexpr Level level_table(const char* name, bool has_fused_multiply_add) {
   level.unfused_scores = unfused_scores;
   level.unfused_softmax = unfused_softmax;
   level.unfused_values = unfused_values;
+  level.floats_of_row = floats_of_row;
+  level.elements_of_row = elements_of_row;
+  level.transpose_block = transpose_block;
+  level.dot_of_rows = dot_of_rows;
+  level.multiply_blocks = multiply_blocks;
+  level.weights_and_gradients = weights_and_gradients;
   level.multiply_add = multiply_add_rounds;
   level.sum = sum_memory;
   return level;

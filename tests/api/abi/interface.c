@@ -22,6 +22,25 @@ attune_status attune_forward(attune_context* context, const attune_forward_desc*
   return context != NULL && desc != NULL && args != NULL && stream != NULL;
 }
 
+attune_status attune_backward_prepare(attune_context* context, const attune_backward_desc* desc) {
+  return context != NULL && desc != NULL;
+}
+
+attune_status attune_backward_workspace_bytes(attune_context* context, const attune_backward_desc* desc,
+                                              uint64_t* bytes) {
+  return context != NULL && desc != NULL && bytes != NULL;
+}
+
+attune_status attune_backward(attune_context* context, const attune_backward_desc* desc,
+                              const attune_backward_args* args, void* stream) {
+  return context != NULL && desc != NULL && args != NULL && stream != NULL;
+}
+
+attune_status attune_backward_explain(attune_context* context, const attune_backward_desc* desc, char* buffer,
+                                      size_t capacity, size_t* length) {
+  return context != NULL && desc != NULL && buffer != NULL && capacity != 0 && length != NULL;
+}
+
 attune_status attune_merge(attune_context* context, const attune_merge_desc* desc, const attune_merge_args* args,
                            void* stream) {
   return context != NULL && desc != NULL && args != NULL && stream != NULL;
