@@ -42,6 +42,7 @@ smem_bytes = 5000
 blocks_per_sm = 2
 [[kernel]]
 kernel = "any/merge"
+problem = "merge p2 b1 h1 q64 d64 f16"
 archs = ["sm_90a"]
 registers = 64
 smem_bytes = 8192
