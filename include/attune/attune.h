@@ -107,9 +107,9 @@ typedef struct attune_score_strides {
  * A row that sees no key gives output 0 and LSE -inf; with a sink, output 0 and LSE = sink.
  * Packed: q is (total_q, heads_q, dim_qk), k and v (total_k, heads_kv, ...); seq_q and seq_k are upper
  * bounds of the single lengths. Those lie where the tensors do. Offsets begin with 0, do not decrease and end with
- * total_q or total_k; no length is beyond its bound, and used_q and used_k are 0..length. The CPU refuses other lengths.
- * A GPU clamps them: nothing outside the tensors is read or written, but rows that belong to no sequence stay as they
- * were. */
+ * total_q or total_k; no length is beyond its bound, and used_q and used_k are 0..length. The CPU refuses other
+ * lengths. A GPU clamps them: nothing outside the tensors is read or written, but rows that belong to no sequence stay
+ * as they were. */
 typedef struct attune_forward_desc {
   uint32_t struct_size; /* sizeof(attune_forward_desc) */
   attune_features features;

@@ -103,8 +103,7 @@ std::unique_ptr<const Plan> GpuKernel::plan(const Problem& problem, Context& con
 Offer GpuKernel::offer(const Problem& problem, const Context& context) const {
   const DeviceProperties& device = context.gpu().properties(problem.device_index);
   const Configuration best = configurations_on(problem, device).at(0);
-  const bool overlaps =
-      problem.has(ATTUNE_OVERLAP) && recipe(problem, device, best.text).steps.at(0).programmatic;
+  const bool overlaps = problem.has(ATTUNE_OVERLAP) && recipe(problem, device, best.text).steps.at(0).programmatic;
   return {best.predicted_seconds, overlaps,
           [this, problem, text = best.text](Context& with) { return plan_with(problem, with, text); }};
 }
