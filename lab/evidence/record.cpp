@@ -201,10 +201,25 @@ std::string_view name_of(Freshness freshness) {
   return freshness == Freshness::stale ? "stale" : "unknown";
 }
 
-Freshness freshness(const json& record, const std::string& variant, const std::string& present_stamp) {
+namespace {
+
+template <typename Part>
+Freshness compare(const json& record, const std::string& variant, const std::string& present_stamp, Part part) {
   const json& stamps = record.at("stamps");
   if (!stamps.contains(variant)) return Freshness::unknown;
-  return stamps.at(variant) == present_stamp ? Freshness::fresh : Freshness::stale;
+  const auto recorded = stamps.at(variant).get<std::string>();
+  return part(recorded) == part(present_stamp) ? Freshness::fresh : Freshness::stale;
+}
+
+}  // namespace
+
+Freshness freshness(const json& record, const std::string& variant, const std::string& present_stamp) {
+  return compare(record, variant, present_stamp, [](std::string_view stamp) { return stamp; });
+}
+
+Freshness freshness_of_time(const json& record, const std::string& variant, const std::string& present_stamp) {
+  return compare(record, variant, present_stamp,
+                 [](std::string_view stamp) { return stamp.substr(0, stamp.find('-')); });
 }
 
 }  // namespace attune::lab

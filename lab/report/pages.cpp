@@ -61,7 +61,7 @@ bool is_fresh(const SpeedRow& row, const json& record, const RunStamps& today) {
   const auto now = today.subjects.find(row.problem);
   if (row.subjects.empty() || now == today.subjects.end() || now->second != row.subjects) return false;
   return std::ranges::all_of(row.subjects, [&](const std::string& subject) {
-    return freshness(record, subject, today.stamps.at(subject)) == Freshness::fresh;
+    return freshness_of_time(record, subject, today.stamps.at(subject)) == Freshness::fresh;
   });
 }
 
