@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 }  // namespace
 
 void prepare_output() {
-  std::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   // The lowest free number is given to what is opened next. Read-only: writing there stays an error.
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDONLY);

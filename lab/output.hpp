@@ -20,8 +20,9 @@ class OutputLost : public std::runtime_error {
       : std::runtime_error("standard output cannot be written: " + why.message()) {}
 };
 
-// At the start of a process: a pipe that nobody reads becomes an error where it is written, instead of a signal that
-// ends the process without a word, and the numbers of closed standard streams are taken, so that no file gets them.
+// At the start of a process: a pipe that nobody reads and a file beyond the limit on sizes (ulimit -f) become errors
+// where they are written, instead of signals that end the process without a word, and the numbers of closed standard
+// streams are taken, so that no file gets them.
 void prepare_output();
 
 // Everything printed so far has been written. Throws OutputLost.

@@ -218,9 +218,7 @@ uint32_t extent(const KernelFile& file, const char* key, const std::string& expr
 
 bool KernelFile::takes(std::string_view wanted) const { return is_one_of(arguments, wanted); }
 
-KernelFile read_kernel_file(const std::string& path) {
-  return parse_kernel_file(path, text_of_file(path));
-}
+KernelFile read_kernel_file(const std::string& path) { return parse_kernel_file(path, text_of_file(path)); }
 
 KernelFile parse_kernel_file(std::string path, std::string text) {
   KernelFile file;

@@ -127,8 +127,8 @@ TEST_P(CpuBounds, NonsenseLengthsAreRefused) {
   }
 }
 
-// Sequences that cannot fill the tensors, whatever their lengths: even a call that would compute nothing is told so, for
-// the rows of its output stay as they were.
+// Sequences that cannot fill the tensors, whatever their lengths: even a call that would compute nothing is told so,
+// for the rows of its output stay as they were.
 TEST_P(CpuBounds, BoundsThatLeaveRowsToNobodyAreRefused) {
   const ForcedContext context(GetParam());
   struct Case {

@@ -140,6 +140,11 @@ TEST(Command, OutputThatCannotBeWrittenIs5) {
         << arguments << "\n"
         << closed.output;
   }
+  const test::TemporaryDirectory directory;
+  const auto limited = test::shell("ulimit -f 1; { " + test::build() + "/attune info --json >" +
+                                   (directory.path() / "info.json").string() + "; }");
+  EXPECT_EQ(limited.status, 5);
+  EXPECT_EQ(limited.output, "attune: standard output cannot be written: File too large\n");
   const auto said = test::shell("{ { " + test::build() + "/attune check --random 200 --json; echo $? >&2; } | true; }");
   EXPECT_NE(said.output.find("attune: standard output cannot be written: Broken pipe\n5\n"), std::string::npos)
       << said.output;
