@@ -12,7 +12,7 @@ from attune.autocast import autocast, is_autocast_on_somewhere
 from attune.c_api import kernel_of
 from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
 from attune.describe import Packed, check_kin, check_like, describe, is_heads_first, library, lookup
-from attune.fallback import PLAIN, is_plain, refuse_causal_biases
+from attune.fallback import is_plain, refuse_causal_biases
 from attune.names import ATTENTION, VARLEN
 from attune.types import (
     Array,
@@ -168,7 +168,7 @@ def _attend_through_ops(
     lse = None
     if or_torch:
         check_kin(q, k, v, names)  # now, while torch can still be called instead
-    if or_torch and q.device.type in PLAIN:
+    if or_torch:
         o = ops.attention_or_torch(q, k, v, scale, causal, bias, mask)
     elif packed is None:
         o, lse = ops.attention(q, k, v, *score_function)

@@ -46,7 +46,7 @@ def _attention_varlen(q, k, v, cu_q, cu_k, max_q, max_k, used_q, used_k, *score_
 
 
 def _attention_or_torch(q, k, v, scale, causal, bias, mask):
-    """For compiled code, where nothing that needs the library can be decided."""
+    """For compiled code, where nothing that the library decides is known."""
     try:
         return run(q, k, v, "bshd", scale, causal, bias=bias, mask=mask, or_torch=True)
     except AttuneError as error:

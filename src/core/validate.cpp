@@ -42,13 +42,6 @@ void read_kinds(const attune_forward_desc& desc, Problem& problem) {
   problem.causal = static_cast<Causal>(desc.causal);
 }
 
-// Rows that no sequence could have would stay unwritten.
-void check_total(std::string_view name, int64_t total, int64_t batch, std::string_view bound_name, int64_t bound) {
-  if (total > 0 && (batch == 0 || bound == 0))
-    fail(ATTUNE_INVALID_ARGUMENT, "desc.{} is {}; it must be 0 where desc.{} is 0", name, total,
-         batch == 0 ? "batch" : bound_name);
-}
-
 void read_extents(const attune_forward_desc& desc, Problem& problem) {
   problem.batch = checked_within("batch", desc.batch, 0, max_extent);
   problem.heads_q = checked_within("heads_q", desc.heads_q, 0, max_extent);
@@ -63,8 +56,6 @@ void read_extents(const attune_forward_desc& desc, Problem& problem) {
     // cu_seqlens are int32.
     problem.total_q = checked_within("total_q", desc.total_q, 0, max_int32);
     problem.total_k = checked_within("total_k", desc.total_k, 0, max_int32);
-    check_total("total_q", problem.total_q, problem.batch, "seq_q", problem.seq_q);
-    check_total("total_k", problem.total_k, problem.batch, "seq_k", problem.seq_k);
     // An upper bound may be as loose as the caller likes; the work must not be.
     problem.seq_q = std::min(problem.seq_q, problem.total_q);
     problem.seq_k = std::min(problem.seq_k, problem.total_k);

@@ -92,7 +92,7 @@ struct Call {
   explicit Call(const char* problem) {
     cpu::Threads threads{attune_options{}};
     tensors = lab::make_inputs(parse_problem(problem), lab::InputKind::normal, 1, lab::Storage::dense, threads);
-    desc = backward_desc_from(tensors.problem);
+    desc = backward_desc_from(without_spare_rows(tensors));
     args = backward_args_of(tensors.operands());
   }
 

@@ -87,8 +87,6 @@ struct Table : test::Spoil<D, A> {
       {"dim_v_1024", dense, set(&D::dim_v, 1024), "desc.dim_v is 1024", "1..512"},
       {"total_q_without_packed", dense, set(&D::total_q, 10), "desc.total_q is 10", "0 without ATTUNE_PACKED"},
       {"total_k_without_packed", dense, set(&D::total_k, 3), "desc.total_k is 3", "0 without ATTUNE_PACKED"},
-      {"total_q_without_rows", packed, set(&D::seq_q, 0), "desc.total_q is 9", "0 where desc.seq_q is 0"},
-      {"total_q_without_sequences", packed, set(&D::batch, 0), "desc.total_q is 9", "0 where desc.batch is 0"},
       {"total_q_negative", packed, set(&D::total_q, -9), "desc.total_q is -9", "0..2147483647"},
       {"total_q_beyond_int32", packed, set(&D::total_q, int64_t{1} << 31), "desc.total_q is 2147483648",
        "0..2147483647"},

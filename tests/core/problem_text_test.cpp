@@ -36,11 +36,8 @@ class RandomProblems {
     p.dim_qk = in(1, 512);
     p.dim_v = pick({p.dim_qk, in(1, 512)});
     if (p.packed()) {
-      const auto total = [&](int64_t longest) {
-        return p.batch * longest == 0 ? 0 : pick({p.batch * longest, in(0, 9000)});
-      };
-      p.total_q = total(p.seq_q);
-      p.total_k = total(p.seq_k);
+      p.total_q = pick({p.batch * p.seq_q, in(0, 9000)});
+      p.total_k = pick({p.batch * p.seq_k, in(0, 9000)});
       p.seq_q = std::min(p.seq_q, p.total_q);
       p.seq_k = std::min(p.seq_k, p.total_k);
     }
