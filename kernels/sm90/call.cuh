@@ -1,0 +1,26 @@
+// What a launch of sm90/fwd_ranged is told of a call.
+#pragma once
+
+#include "kernels/attention/key_range.cuh"
+#include "kernels/common/types.cuh"
+
+namespace attune::device::sm90 {
+
+// A capped score is cap * tanh(product * factor); without its cap it is this times exp2_factor in powers of two.
+struct Softcap {
+  float factor;  // scale / cap
+};
+
+struct Call {
+  TensorMap q, k, v;
+  void* o;
+  float* lse;         // null: not asked for
+  const float* sink;  // by query head; null: none
+  int64_t o_batch_stride, o_row_stride, o_head_stride;
+  int64_t lse_batch_stride, lse_row_stride, lse_head_stride;
+  int32_t dim_v;
+  float scale_log2;  // from what the softmax sees of a score to its power of two
+  Softcap softcap;   // where scores are capped
+};
+
+}  // namespace attune::device::sm90

@@ -1,0 +1,507 @@
+// The host's side of kernel "sm90/fwd_ranged": what it takes, how tiles are shared out, and which configuration is best.
+#include "kernels/sm90/fwd_ranged.cuh"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include "core/error.hpp"
+#include "gpu/kernel.hpp"
+#include "gpu/tensor_map.hpp"
+#include "jit/fields.hpp"
+#include "kernels/attention/visibility.hpp"
+#include "kernels/sm90/tile_list.cuh"
+
+namespace attune::device {
+
+constexpr std::string_view initializer_of(Mask mask) {
+  return mask == Mask::full ? "Mask::full" : mask == Mask::causal ? "Mask::causal" : "Mask::ranged";
+}
+
+}  // namespace attune::device
+
+namespace attune::device::sm90 {
+
+constexpr std::string_view initializer_of(Scores scores) {
+  return scores == Scores::plain ? "Scores::plain" : "Scores::capped";
+}
+
+}  // namespace attune::device::sm90
+
+namespace attune::device::sm90_fwd_ranged {
+
+constexpr std::string_view initializer_of(Turns turns) {
+  return turns == Turns::none ? "Turns::none" : "Turns::products";
+}
+
+// The bytes of SharedStorage<variant, config>, for configurations that are not known at compile time.
+constexpr int shared_bytes(Variant variant, Config config) {
+  const int columns_qk = panels_of(variant.dim_qk) * panel_columns, columns_v = panels_of(variant.dim_v) * panel_columns;
+  const int tiles = (config.q_slots * tile_rows(config) + config.stages_k * config.block_n) * columns_qk * 2 +
+                    config.stages_v * config.block_n * columns_v * 2;
+  const int barriers = 2 * (tile_slots + config.q_slots * q_parts(config) + config.stages_k + config.stages_v);
+  return round_up(tiles + tile_slots * static_cast<int>(sizeof(Tile)) + barriers * 8, 1024);
+}
+
+constexpr int role_registers(Config config) {
+  return 128 * (config.warpgroups * config.consumer_registers + config.producer_registers);
+}
+
+constexpr bool legal(Variant variant, Config config, int shared_limit_bytes) {
+  // The register file holds what the launch gave out: as many per thread as fit, in steps of 8.
+  const int at_launch = 65536 / threads(config) / 8 * 8 * threads(config);
+  // The V blocks that only later warpgroups see must fit into the ring: see skip_values.
+  const bool skipped_fit = (config.warpgroups - 1) * rows_per_warpgroup <= (config.stages_v - 1) * config.block_n;
+  return config.warpgroups <= most_warpgroups && config.block_n % 16 == 0 && config.stages_k >= 2 &&
+         config.stages_v >= 2 && config.q_slots >= 1 && role_registers(config) <= at_launch && skipped_fit &&
+         shared_bytes(variant, config) <= shared_limit_bytes;
+}
+
+}  // namespace attune::device::sm90_fwd_ranged
+
+namespace attune::jit {
+
+using device::sm90_fwd_ranged::Config;
+using device::sm90_fwd_ranged::Variant;
+template <>
+inline constexpr auto fields<Variant> =
+    list(ATTUNE_FIELD(Variant, dtype), ATTUNE_FIELD(Variant, dim_qk), ATTUNE_FIELD(Variant, dim_v),
+         ATTUNE_FIELD(Variant, mask), ATTUNE_FIELD(Variant, scores), ATTUNE_FIELD(Variant, lengths_on_device));
+template <>
+inline constexpr auto fields<Config> =
+    list(ATTUNE_FIELD(Config, warpgroups), ATTUNE_FIELD(Config, block_n), ATTUNE_FIELD(Config, stages_k),
+         ATTUNE_FIELD(Config, stages_v), ATTUNE_FIELD(Config, q_slots), ATTUNE_FIELD(Config, consumer_registers),
+         ATTUNE_FIELD(Config, producer_registers), ATTUNE_FIELD(Config, turns));
+
+}  // namespace attune::jit
+
+namespace attune::sm90 {
+namespace {
+
+using device::divisor_of;
+using device::Mask;
+using device::sm90::ListedTile;
+using device::sm90_fwd_ranged::Config;
+using device::sm90_fwd_ranged::Params;
+using device::sm90_fwd_ranged::Turns;
+using device::sm90_fwd_ranged::Variant;
+
+constexpr int64_t most_head_dim = 256;
+
+// The head dim that the products of scores are compiled for, and that of the products with V, whose instructions do not
+// come in every size.
+int padded_qk(int64_t dim) { return static_cast<int>(device::round_up<int64_t>(dim, 16)); }
+int padded_v(int64_t dim) { return dim > 192 ? 256 : std::max(32, static_cast<int>(device::round_up<int64_t>(dim, 16))); }
+
+constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns) {
+  // Consumers take what the register file has beyond the producer's share.
+  constexpr int consumer[] = {0, 240, 240, 160, 112}, producer[] = {0, 24, 24, 32, 32};
+  return {.warpgroups = warpgroups,
+          .block_n = block_n,
+          .stages_k = stages_k,
+          .stages_v = stages_v,
+          .q_slots = q_slots,
+          .consumer_registers = consumer[warpgroups],
+          .producer_registers = producer[warpgroups],
+          .turns = turns};
+}
+
+// For head dims of up to so many panels of 64 columns each. Times are those of sm90/fwd, in units of a block's products
+// at full rate: to be fitted when this kernel has been measured.
+struct Candidate {
+  int panels_qk, panels_v;
+  Config config;
+  double tile_us;
+};
+
+constexpr Candidate candidates[] = {
+    {1, 1, config_of(2, 128, 3, 3, 2, Turns::none), 1.5},
+    {1, 1, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
+    {1, 1, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
+    {2, 2, config_of(2, 128, 2, 2, 2, Turns::products), 1.5},
+    {2, 2, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
+    {2, 2, config_of(1, 64, 5, 4, 2, Turns::none), 0.8},
+    {3, 2, config_of(2, 112, 2, 2, 1, Turns::none), 2.5},
+    {3, 2, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
+    {3, 3, config_of(2, 80, 2, 2, 1, Turns::none), 2.5},
+    {3, 3, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
+    {4, 4, config_of(2, 64, 2, 2, 1, Turns::none), 2.9},
+    {4, 4, config_of(1, 64, 2, 2, 1, Turns::none), 1.8},
+};
+
+static_assert(sizeof(device::sm90_fwd_ranged::SharedStorage<Variant{.dim_qk = 96, .dim_v = 48}, candidates[4].config>) ==
+              shared_bytes(Variant{.dim_qk = 96, .dim_v = 48}, candidates[4].config));
+static_assert(sizeof(device::sm90_fwd_ranged::SharedStorage<Variant{.dim_qk = 192, .dim_v = 128}, candidates[6].config>) ==
+              shared_bytes(Variant{.dim_qk = 192, .dim_v = 128}, candidates[6].config));
+
+bool has_lengths_on_device(const Problem& problem) {
+  return problem.has(ATTUNE_PACKED) || problem.has(ATTUNE_USED_Q) || problem.has(ATTUNE_USED_K);
+}
+
+// Which keys the rows see, where the host knows the lengths. Its keys end with the last one that some row sees: under a
+// top-left mask those past the last row are hidden from all, and leaving them out of the tensor maps keeps whatever
+// lies there from being read.
+device::Band<int32_t> band_of(const Problem& problem) {
+  auto band = device::band_of<int32_t>(visibility_of(problem), problem.seq_q, problem.seq_k);
+  band.keys = band.end(static_cast<int32_t>(problem.seq_q) - 1);
+  return band;
+}
+
+Mask mask_of(const Problem& problem) {
+  const bool causal = problem.causal != Causal::none;
+  if (problem.window_left != unbounded) return Mask::ranged;
+  if (problem.window_right != unbounded || causal) return Mask::causal;
+  return Mask::full;
+}
+
+Variant variant_of(const Problem& problem) {
+  return {static_cast<device::Dtype>(problem.dtype),
+          padded_qk(problem.dim_qk),
+          padded_v(problem.dim_v),
+          mask_of(problem),
+          problem.softcap != 0 ? device::sm90::Scores::capped : device::sm90::Scores::plain,
+          has_lengths_on_device(problem)};
+}
+
+// Boxes are rows of one head, a panel of 64 columns with the 128-byte swizzle. Columns past the head dim are zeros.
+gpu::TensorMapSpec map_spec(const Problem& problem, const attune_strides& strides, int64_t dim, int64_t rows,
+                            int64_t heads, int box_rows) {
+  const auto extent = [](int64_t x) { return static_cast<uint64_t>(x); };
+  // The stride of a dimension of one element is not used, but must be one that the copy engine takes.
+  const auto stride = [&](int64_t elements, int64_t count) { return count > 1 ? extent(elements) * 2 : 16; };
+  const int64_t batch = problem.packed() ? 1 : problem.batch;
+  gpu::TensorMapSpec spec;
+  spec.dims = {extent(dim), extent(rows), extent(heads), extent(batch), 1};
+  spec.stride_bytes = {stride(strides.row, rows), stride(strides.head, heads), stride(strides.batch, batch), 16};
+  spec.box = {device::panel_columns, static_cast<uint32_t>(box_rows), 1, 1, 1};
+  spec.rank = 5;
+  spec.dtype = problem.dtype;
+  spec.swizzle = gpu::CU_TENSOR_MAP_SWIZZLE_128B;
+  return spec;
+}
+
+struct Maps {
+  gpu::TensorMapSpec q, k, v;
+};
+
+Maps maps_of(const Problem& problem, int block_n) {
+  const bool packed = problem.packed();
+  const int64_t rows = packed ? problem.total_q : problem.seq_q;
+  int64_t keys = packed ? problem.total_k : problem.seq_k;
+  if (!has_lengths_on_device(problem)) keys = std::max(band_of(problem).keys, 1);
+  return {map_spec(problem, problem.q, problem.dim_qk, rows, problem.heads_q, device::sm90::rows_per_warpgroup),
+          map_spec(problem, problem.k, problem.dim_qk, keys, problem.heads_kv, block_n),
+          map_spec(problem, problem.v, problem.dim_v, keys, problem.heads_kv, block_n)};
+}
+
+std::string refusal_of_scores(const Problem& problem) {
+  // Beyond these an exponent scale * (s - max) leaves float32 even for ordinary scores.
+  constexpr float least = 1e-20f, most = 1e20f;
+  const auto lies_within = [](float value) { return value >= least && value <= most; };
+  if (problem.softcap == 0) {
+    if (!lies_within(problem.scale)) return fmt::format("scale {} is not {:g}..{:g}", problem.scale, least, most);
+    return {};
+  }
+  if (!lies_within(problem.softcap)) return fmt::format("softcap {} is not {:g}..{:g}", problem.softcap, least, most);
+  const float factor = std::abs(problem.scale / problem.softcap);
+  if (factor != 0 && !lies_within(factor))
+    return fmt::format("scale {} over softcap {} is not {:g}..{:g}", problem.scale, problem.softcap, least, most);
+  return {};
+}
+
+std::string refusal_of_shape(const Problem& problem) {
+  for (const auto& [name, dim] : {std::pair{"dim_qk", problem.dim_qk}, {"dim_v", problem.dim_v}})
+    if (dim % 8 != 0 || dim > most_head_dim)
+      return fmt::format("{} is {}, not a multiple of 8 up to {}", name, dim, most_head_dim);
+  if (problem.empty() || problem.seq_k == 0 || (problem.packed() && problem.total_k == 0)) return "the problem is empty";
+  constexpr int64_t limit = int64_t{1} << 30;
+  if (problem.seq_q > limit || problem.seq_k > limit || problem.seq_q * problem.heads_q > limit / problem.batch)
+    return "there are more than 2^30 rows";
+  for (const int64_t stride : {problem.o.row, problem.o.head, problem.o.batch})
+    if (stride % 8 != 0) return fmt::format("a stride of o is {}, not a multiple of 8", stride);
+  return {};
+}
+
+// Lengths that the host knows: how tiles are shared out. Each CTA takes every grid-th tile of a fixed order.
+struct Schedule {
+  int64_t tiles_m = 0, pairs = 0;  // tiles of one (batch, head) pair; pairs
+  int64_t grid = 0;
+  int64_t section = 1;  // pairs walked together, longest tiles first
+  double makespan_us = 0;
+};
+
+double block_us(const Problem& problem, const Variant& variant, const Config& config) {
+  constexpr double flops_per_us = 5.5e6;  // of an SM that does nothing but products
+  const double scores = double(tile_rows(config)) * config.block_n;
+  const double softcap = problem.softcap != 0 ? 1.15 : 1.0;
+  return 2 * scores * (variant.dim_qk + variant.dim_v) / flops_per_us * softcap + 0.05;
+}
+
+// Costs of the tiles of one pair, first rows first. Of lengths on the device the upper bounds count.
+std::vector<double> tile_costs(const Problem& problem, const Candidate& candidate, int64_t tiles_m) {
+  const device::Band<int32_t> band = band_of(problem);
+  const double per_block = block_us(problem, variant_of(problem), candidate.config);
+  const int rows = tile_rows(candidate.config), last_row = static_cast<int>(problem.seq_q) - 1;
+  std::vector<double> costs(static_cast<size_t>(tiles_m));
+  for (size_t m = 0; m < costs.size(); ++m) {
+    const int first = static_cast<int>(m) * rows, last = std::min(first + rows - 1, last_row);
+    const int blocks = device::key_blocks(band, first, last, candidate.config.block_n).count();
+    costs[m] = candidate.tile_us + std::max(blocks, 1) * per_block;
+  }
+  return costs;
+}
+
+// The busiest CTA's time if pairs are walked in sections of this width. Tiles of equal cost follow each other, so they
+// are added to all the CTAs that they reach in one go.
+double makespan_us(const Schedule& schedule, const std::vector<double>& costs, int64_t section) {
+  std::vector<double> loads(static_cast<size_t>(schedule.grid));
+  bool from_right = false;
+  int64_t column = 0;  // of the row of the schedule, which CTAs take in turn from the left and from the right
+  for (int64_t first = 0; first < schedule.pairs; first += section) {
+    const int64_t width = std::min(section, schedule.pairs - first);
+    for (int64_t m = schedule.tiles_m - 1; m >= 0; --m) {
+      const double cost = costs[static_cast<size_t>(m)];
+      for (int64_t left = width; left > 0;) {
+        const int64_t count = std::min(left, schedule.grid - column);
+        double* begin = loads.data() + (from_right ? schedule.grid - column - count : column);
+        for (int64_t i = 0; i < count; ++i) begin[i] += cost;
+        left -= count;
+        column += count;
+        if (column == schedule.grid) column = 0, from_right = !from_right;
+      }
+    }
+  }
+  return *std::ranges::max_element(loads);
+}
+
+Schedule schedule_for(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
+  Schedule schedule;
+  schedule.tiles_m = device::ceil_div<int64_t>(problem.seq_q, tile_rows(candidate.config));
+  schedule.pairs = problem.batch * problem.heads_q;
+  const int64_t tiles = schedule.tiles_m * schedule.pairs;
+  schedule.grid = std::min<int64_t>(tiles, device.sm_count);
+  const std::vector<double> costs = tile_costs(problem, candidate, schedule.tiles_m);
+  if (mask_of(problem) == Mask::full) {
+    schedule.makespan_us = static_cast<double>(device::ceil_div(tiles, schedule.grid)) * costs[0];
+    return schedule;
+  }
+
+  // Sections whose tiles fill pairs of rows of the schedule balance best; small ones keep K and V in the L2. Past some
+  // size every choice is balanced, and trying them would cost more than it gains.
+  constexpr int64_t most_tiles_to_try = 1 << 15;
+  constexpr double beyond_l2 = 1.02;
+  std::vector<int64_t> widths = {schedule.pairs};
+  for (int64_t rows = 2; rows <= 16; rows += 2) {
+    const int64_t width = rows * schedule.grid / schedule.tiles_m;
+    for (int64_t near : {width, width + 1})
+      if (near >= 1 && near < schedule.pairs) widths.push_back(near);
+  }
+  const int64_t pair_bytes = band_of(problem).keys * (problem.dim_qk + problem.dim_v) * 2 / problem.group();
+  const auto penalty = [&](int64_t width) { return width * pair_bytes > device.l2_bytes ? beyond_l2 : 1.0; };
+  schedule.makespan_us = 1e30;
+  for (int64_t width : widths) {
+    const double us = makespan_us(schedule, costs, width) * penalty(width);
+    if (us < schedule.makespan_us * 0.9995) {
+      schedule.makespan_us = us;
+      schedule.section = width;
+    }
+    if (tiles > most_tiles_to_try) break;
+  }
+  return schedule;
+}
+
+device::sm90::TileOrder order_of(const Problem& problem, const Schedule& schedule) {
+  const int64_t rest = schedule.pairs % schedule.section;
+  device::sm90::TileOrder order{};
+  order.heads = divisor_of(static_cast<uint32_t>(problem.heads_q));
+  order.section_tiles = divisor_of(static_cast<uint32_t>(schedule.section * schedule.tiles_m));
+  order.section = divisor_of(static_cast<uint32_t>(schedule.section));
+  order.last_section = divisor_of(static_cast<uint32_t>(rest == 0 ? schedule.section : rest));
+  order.whole_sections = static_cast<int32_t>(schedule.pairs / schedule.section);
+  order.tiles_m = static_cast<int32_t>(schedule.tiles_m);
+  order.tiles = static_cast<int32_t>(schedule.tiles_m * schedule.pairs);
+  order.seq_q = static_cast<int32_t>(problem.seq_q);
+  order.band = band_of(problem);
+  return order;
+}
+
+// As many tiles as sequences within the bounds can have, each counted once for all heads.
+int64_t most_listed_tiles(const Problem& problem, const Config& config) {
+  const int64_t rows = tile_rows(config);
+  if (problem.packed()) return problem.total_q / rows + problem.batch;
+  return problem.batch * device::ceil_div(problem.seq_q, rows);
+}
+
+// The workspace: how many tiles are listed, and behind that the tiles.
+constexpr uint64_t list_offset_bytes = 32;
+
+gpu::Step list_step(const Problem& problem, const Config& config) {
+  using device::sm90_tile_list::Params;
+  constexpr device::sm90_tile_list::Config list_config{};
+  using Storage = device::sm90_tile_list::SharedStorage<device::sm90_tile_list::Variant{}, list_config>;
+  jit::DeviceUnit unit;
+  unit.name = "sm90/tile_list";
+  unit.file = "kernels/sm90/tile_list.cuh";
+  unit.scope = "attune::device::sm90_tile_list";
+  unit.config = jit::Initializer().add("warps", list_config.warps).text();
+  unit.threads = list_config.warps * 32;
+  unit.smem_bytes = sizeof(Storage);
+  unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, visibility), ATTUNE_OFFSET_FACT(Params, tiles)};
+
+  Params params{};
+  params.lengths.seq_q = problem.seq_q;
+  params.lengths.seq_k = problem.seq_k;
+  params.lengths.total_q = problem.total_q;
+  params.lengths.total_k = problem.total_k;
+  params.visibility = visibility_of(problem);
+  params.batch = static_cast<int32_t>(problem.batch);
+  params.tile_rows = tile_rows(config);
+  params.block_n = config.block_n;
+  while ((problem.seq_k / config.block_n >> params.cost_shift) >= device::sm90_tile_list::bins) ++params.cost_shift;
+  const auto fill = [problem](Params& out, const Operands& operands, const gpu::Driver&) {
+    const auto lengths = [&](attune_features feature, Operand operand) {
+      return problem.has(feature) ? operands.in<int32_t>(operand) : nullptr;
+    };
+    out.lengths.cu_seqlens_q = lengths(ATTUNE_PACKED, Operand::cu_seqlens_q);
+    out.lengths.cu_seqlens_k = lengths(ATTUNE_PACKED, Operand::cu_seqlens_k);
+    out.lengths.used_q = lengths(ATTUNE_USED_Q, Operand::used_q);
+    out.lengths.used_k = lengths(ATTUNE_USED_K, Operand::used_k);
+    out.count = static_cast<int32_t*>(operands.workspace);
+    out.tiles = reinterpret_cast<ListedTile*>(static_cast<std::byte*>(operands.workspace) + list_offset_bytes);
+  };
+  return gpu::make_step(unit, {1, 1, 1}, params, fill);
+}
+
+device::sm90::Call call_of(const Problem& problem) {
+  device::sm90::Call call{};
+  call.o_batch_stride = problem.packed() ? 0 : problem.o.batch;
+  call.o_row_stride = problem.o.row;
+  call.o_head_stride = problem.o.head;
+  call.lse_batch_stride = problem.packed() ? 0 : problem.lse.batch;
+  call.lse_row_stride = problem.lse.row;
+  call.lse_head_stride = problem.lse.head;
+  call.dim_v = static_cast<int32_t>(problem.dim_v);
+  const bool capped = problem.softcap != 0;
+  call.scale_log2 = static_cast<float>((capped ? problem.softcap : problem.scale) * std::numbers::log2e);
+  call.softcap.factor = capped ? problem.scale / problem.softcap : 0;
+  return call;
+}
+
+class ForwardRanged final : public gpu::GpuKernel {
+ public:
+  std::string_view name() const override { return "sm90/fwd_ranged"; }
+  // Not before a card has checked it: evidence must speak for what is chosen.
+  bool selectable() const override { return false; }
+  int64_t pointer_alignment(const Problem&) const override { return gpu::tensor_map_alignment; }
+
+  std::string refusal_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
+    if (device.capability() != 90) return fmt::format("{} is not sm_90", device.arch());
+    if (problem.dtype == Dtype::f32) return "dtype f32 is not f16 or bf16";
+    constexpr attune_features taken = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_WINDOW | ATTUNE_SOFTCAP | ATTUNE_SINK |
+                                      ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_OVERLAP | ATTUNE_KV_READY;
+    if ((problem.features & ~taken) != 0) return "a bias or a mask is asked for";
+    if (std::string why = refusal_of_shape(problem); !why.empty()) return why;
+    if (std::string why = refusal_of_scores(problem); !why.empty()) return why;
+    const Maps maps = maps_of(problem, 64);
+    for (const auto& [which, spec] : {std::pair{"q", maps.q}, {"k", maps.k}, {"v", maps.v}})
+      if (const std::string why = gpu::tensor_map_refusal(spec); !why.empty()) return fmt::format("{}: {}", which, why);
+    return {};
+  }
+
+  std::vector<Configuration> configurations_on(const Problem& problem,
+                                               const gpu::DeviceProperties& device) const override {
+    constexpr double launch_us = 2.4;  // with the first loads and the last stores, which nothing hides
+    std::vector<Configuration> list;
+    for (const Choice& choice : best_first(problem, device))
+      list.push_back({jit::text_of(choice.candidate->config), (launch_us + choice.schedule.makespan_us) * 1e-6});
+    return list;
+  }
+
+  gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
+                     std::string_view text) const override {
+    for (const Choice& choice : best_first(problem, device))
+      if (jit::text_of(choice.candidate->config) == text)
+        return recipe(problem, choice.candidate->config, choice.schedule, device);
+    fail(ATTUNE_INVALID_ARGUMENT, "sm90/fwd_ranged has no configuration '{}' for {}", text, to_string(problem));
+  }
+
+ private:
+  struct Choice {
+    const Candidate* candidate;
+    Schedule schedule;
+  };
+
+  static std::vector<Choice> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
+    const Variant variant = variant_of(problem);
+    const int panels_qk = device::sm90_fwd_ranged::panels_of(variant.dim_qk),
+              panels_v = device::sm90_fwd_ranged::panels_of(variant.dim_v);
+    // The candidates of the narrowest class that holds both dims.
+    const auto* fitting = std::ranges::find_if(
+        candidates, [&](const Candidate& c) { return c.panels_qk >= panels_qk && c.panels_v >= panels_v; });
+    std::vector<Choice> choices;
+    for (const Candidate& candidate : candidates) {
+      if (candidate.panels_qk != fitting->panels_qk || candidate.panels_v != fitting->panels_v) continue;
+      if (legal(variant, candidate.config, device.smem_per_block_bytes))
+        choices.push_back({&candidate, schedule_for(problem, candidate, device)});
+    }
+    std::ranges::sort(choices, {}, [](const Choice& choice) { return choice.schedule.makespan_us; });
+    return choices;
+  }
+
+  static gpu::Recipe recipe(const Problem& problem, const Config& config, const Schedule& schedule,
+                            const gpu::DeviceProperties& device) {
+    const Variant variant = variant_of(problem);
+    jit::DeviceUnit unit;
+    unit.name = "sm90/fwd_ranged";
+    unit.file = "kernels/sm90/fwd_ranged.cuh";
+    unit.scope = "attune::device::sm90_fwd_ranged";
+    unit.variant = jit::text_of(variant);
+    unit.config = jit::text_of(config);
+    unit.threads = static_cast<uint32_t>(threads(config));
+    unit.role_registers = static_cast<uint32_t>(role_registers(config));
+    unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
+    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, call.o), ATTUNE_OFFSET_FACT(Params, call.softcap),
+                   ATTUNE_OFFSET_FACT(Params, plan.order.band), ATTUNE_OFFSET_FACT(Params, plan.list),
+                   ATTUNE_OFFSET_FACT(Params, plan.group)};
+    unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
+
+    Params params{};
+    params.call = call_of(problem);
+    params.plan.group = divisor_of(static_cast<uint32_t>(problem.group()));
+    int64_t grid = schedule.grid;
+    gpu::Recipe recipe;
+    if (variant.lengths_on_device) {
+      const int64_t tiles = most_listed_tiles(problem, config);
+      params.plan.list.heads = divisor_of(static_cast<uint32_t>(problem.heads_q));
+      params.plan.list.visibility = visibility_of(problem);
+      grid = std::clamp<int64_t>(tiles * problem.heads_q, 1, device.sm_count);
+      recipe.steps.push_back(list_step(problem, config));
+      recipe.workspace_bytes = list_offset_bytes + static_cast<uint64_t>(tiles) * sizeof(ListedTile);
+    } else {
+      params.plan.order = order_of(problem, schedule);
+    }
+
+    const Maps maps = maps_of(problem, config.block_n);
+    const bool has_lse = problem.has(ATTUNE_LSE), has_sink = problem.has(ATTUNE_SINK);
+    const auto fill = [maps, has_lse, has_sink](Params& out, const Operands& operands, const gpu::Driver& driver) {
+      out.call.q = tensor_map(driver, maps.q, operands.in(Operand::q));
+      out.call.k = tensor_map(driver, maps.k, operands.in(Operand::k));
+      out.call.v = tensor_map(driver, maps.v, operands.in(Operand::v));
+      out.call.o = operands.out(Operand::o);
+      out.call.lse = has_lse ? operands.out<float>(Operand::lse) : nullptr;
+      out.call.sink = has_sink ? operands.in<float>(Operand::sink) : nullptr;
+      out.plan.list.count = static_cast<const int32_t*>(operands.workspace);
+      out.plan.list.tiles = reinterpret_cast<const ListedTile*>(static_cast<const std::byte*>(operands.workspace) +
+                                                                list_offset_bytes);
+    };
+    recipe.steps.push_back(gpu::make_step(unit, {static_cast<uint32_t>(grid), 1, 1}, params, fill));
+    recipe.steps.back().programmatic = variant.lengths_on_device;
+    return recipe;
+  }
+};
+const Registration<ForwardRanged> registration;
+
+}  // namespace
+}  // namespace attune::sm90
