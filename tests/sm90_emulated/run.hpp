@@ -1,0 +1,46 @@
+// What a test asks of the emulator; harness.hpp says how. Free of device code, so that tests can do with this alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpu/kernel.hpp"
+#include "lab/check/checker.hpp"
+
+namespace attune::emulator {
+
+// A kernel compiled for one Variant and Config.
+struct Instance {
+  std::string scope, variant, config;
+  size_t params_bytes;
+  void (*run)(const void* params);
+};
+void register_instance(Instance instance);
+struct Registered {
+  explicit Registered(Instance instance) { register_instance(std::move(instance)); }
+};
+
+// A Hopper card of that many multiprocessors. With few, a CTA of a persistent kernel has several tiles.
+gpu::DeviceProperties device_of(int sm_count);
+
+struct Options {
+  std::string config{};  // as the recipe writes it; "": the kernel's own choice
+  uint64_t seed = 0;     // of the order of everything; seeds 0 to 4 differ the most
+  int sm_count = 2;
+};
+
+// Runs the kernel. Throws Failure, or for a kernel that is not compiled std::runtime_error with the line to add.
+// Returns the machine's notes.
+std::vector<std::string> run(std::string_view kernel, const Problem& problem, const Operands& operands,
+                             const Options& options = {});
+
+// The configurations that may run the problem.
+std::vector<std::string> configurations(std::string_view kernel, const std::string& problem, int sm_count = 2);
+
+// What the lab's gate says of the kernel's result: "", or what is wrong with it and what the machine noted.
+std::string verdict(std::string_view kernel, const lab::Case& c, const Options& options = {});
+std::string verdict(std::string_view kernel, const std::string& problem, const Options& options = {});
+
+}  // namespace attune::emulator
