@@ -277,6 +277,7 @@ struct Consumer {
   }
   ATTUNE_DEVICE void store() {
     store_rows<variant.dtype>(params.call, pv_tile(), row_of(pv_tile()), o, inverse, lane);
+    __syncwarp();  // every lane has read the plan
     arrive(shared.tile_free[pv_plan]);
   }
 

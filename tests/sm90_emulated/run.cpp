@@ -79,12 +79,17 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
   const std::string config = options.config.empty() ? host.space(problem, device).at(0) : options.config;
   const gpu::Recipe recipe = host.recipe(problem, device, config);
   static const gpu::Driver driver = driver_for_maps();
+  // Whatever is in the workspace, and not more of it than was asked for.
+  std::vector<uint64_t> workspace(recipe.workspace_bytes / sizeof(uint64_t) + 64, ~uint64_t{0});
+  Operands with_workspace = operands;
+  with_workspace.workspace = reinterpret_cast<void*>(
+      device::round_up<uintptr_t>(reinterpret_cast<uintptr_t>(workspace.data()), 256));
   std::vector<std::string> notes;
   uint64_t seed = options.seed;
   for (const gpu::Step& step : recipe.steps) {
     const Instance& instance = instance_of(step.unit);
     alignas(64) std::byte params[gpu::largest_params_bytes];
-    step.bind(driver, operands, params);
+    step.bind(driver, with_workspace, params);
     const Launch shape{step.grid, step.unit.cluster, step.unit.threads, step.unit.smem_bytes, registers_of(step.unit)};
     const std::vector<std::string> more = launch(shape, seed++, [&] { instance.run(params); });
     notes.insert(notes.end(), more.begin(), more.end());
