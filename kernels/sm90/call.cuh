@@ -1,8 +1,8 @@
 // What a launch of sm90/fwd_ranged is told of a call.
 #pragma once
 
-#include "kernels/attention/key_range.cuh"
 #include "kernels/common/types.cuh"
+#include "kernels/sm90/tile.cuh"
 
 namespace attune::device::sm90 {
 
@@ -18,7 +18,10 @@ struct Call {
   const float* sink;  // by query head; null: none
   int64_t o_batch_stride, o_row_stride, o_head_stride;
   int64_t lse_batch_stride, lse_row_stride, lse_head_stride;
+  // Results over a part of the keys, which sm90/combine joins: [part][row of the tile][dim_v], [part][row].
+  float *part_o, *part_lse;
   int32_t dim_v;
+  Pack pack;
   float scale_log2;  // from what the softmax sees of a score to its power of two
   Softcap softcap;   // where scores are capped
 };

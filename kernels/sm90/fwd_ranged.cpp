@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numbers>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "gpu/tensor_map.hpp"
 #include "jit/fields.hpp"
 #include "kernels/attention/visibility.hpp"
+#include "kernels/sm90/combine.cuh"
 #include "kernels/sm90/tile_list.cuh"
 
 namespace attune::device {
@@ -68,7 +70,7 @@ using device::sm90_fwd_ranged::Variant;
 template <>
 inline constexpr auto fields<Variant> =
     list(ATTUNE_FIELD(Variant, dtype), ATTUNE_FIELD(Variant, dim_qk), ATTUNE_FIELD(Variant, dim_v),
-         ATTUNE_FIELD(Variant, mask), ATTUNE_FIELD(Variant, scores), ATTUNE_FIELD(Variant, lengths_on_device));
+         ATTUNE_FIELD(Variant, mask), ATTUNE_FIELD(Variant, scores), ATTUNE_FIELD(Variant, listed));
 template <>
 inline constexpr auto fields<Config> =
     list(ATTUNE_FIELD(Config, warpgroups), ATTUNE_FIELD(Config, block_n), ATTUNE_FIELD(Config, stages_k),
@@ -83,6 +85,10 @@ namespace {
 using device::divisor_of;
 using device::Mask;
 using device::sm90::ListedTile;
+using device::sm90::Pack;
+using device::sm90::rows_per_warpgroup;
+using device::sm90::SplitTile;
+using device::sm90::TileCounts;
 using device::sm90_fwd_ranged::Config;
 using device::sm90_fwd_ranged::Params;
 using device::sm90_fwd_ranged::Turns;
@@ -156,26 +162,32 @@ Mask mask_of(const Problem& problem) {
   return Mask::full;
 }
 
-Variant variant_of(const Problem& problem) {
+Variant variant_of(const Problem& problem, bool listed) {
   return {static_cast<device::Dtype>(problem.dtype),
           padded_qk(problem.dim_qk),
           padded_v(problem.dim_v),
           mask_of(problem),
           problem.softcap != 0 ? device::sm90::Scores::capped : device::sm90::Scores::plain,
-          has_lengths_on_device(problem)};
+          listed};
 }
 
-// Boxes are rows of one head, a panel of 64 columns with the 128-byte swizzle. Columns past the head dim are zeros.
-gpu::TensorMapSpec map_spec(const Problem& problem, const attune_strides& strides, int64_t dim, int64_t rows,
-                            int64_t heads, int box_rows) {
-  const auto extent = [](int64_t x) { return static_cast<uint64_t>(x); };
-  // The stride of a dimension of one element is not used, but must be one that the copy engine takes.
-  const auto stride = [&](int64_t elements, int64_t count) { return count > 1 ? extent(elements) * 2 : 16; };
-  const int64_t batch = problem.packed() ? 1 : problem.batch;
+// The heads of a group are rows of one tile where that fills tiles better.
+Pack pack_of(const Problem& problem) {
+  const int64_t group = problem.group();
+  if (group == 1 || rows_per_warpgroup % group != 0) return {0};
+  const int64_t together = device::ceil_div<int64_t>(problem.seq_q * group, rows_per_warpgroup);
+  const int64_t apart = device::ceil_div<int64_t>(problem.seq_q, rows_per_warpgroup) * group;
+  return {together < apart ? std::countr_zero(static_cast<uint64_t>(group)) : 0};
+}
+int64_t packs_of(const Problem& problem) { return problem.heads_q >> pack_of(problem).log2; }
+
+gpu::TensorMapSpec map_spec(const Problem& problem, std::array<int64_t, 5> dims, std::array<int64_t, 4> strides,
+                            std::array<int64_t, 2> box) {
   gpu::TensorMapSpec spec;
-  spec.dims = {extent(dim), extent(rows), extent(heads), extent(batch), 1};
-  spec.stride_bytes = {stride(strides.row, rows), stride(strides.head, heads), stride(strides.batch, batch), 16};
-  spec.box = {device::panel_columns, static_cast<uint32_t>(box_rows), 1, 1, 1};
+  for (size_t i = 0; i < 5; ++i) spec.dims[i] = static_cast<uint64_t>(dims[i]);
+  // The stride of a dimension of one element is not used, but must be one that the copy engine takes.
+  for (size_t i = 0; i < 4; ++i) spec.stride_bytes[i] = dims[i + 1] > 1 ? static_cast<uint64_t>(strides[i]) * 2 : 16;
+  spec.box = {device::panel_columns, static_cast<uint32_t>(box[0]), static_cast<uint32_t>(box[1]), 1, 1};
   spec.rank = 5;
   spec.dtype = problem.dtype;
   spec.swizzle = gpu::CU_TENSOR_MAP_SWIZZLE_128B;
@@ -186,14 +198,22 @@ struct Maps {
   gpu::TensorMapSpec q, k, v;
 };
 
+// Boxes are panels of 64 columns with the 128-byte swizzle: of the heads of a pack and positions, or of keys. Columns
+// past the head dim are zeros.
 Maps maps_of(const Problem& problem, int block_n) {
   const bool packed = problem.packed();
-  const int64_t rows = packed ? problem.total_q : problem.seq_q;
+  const Pack pack = pack_of(problem);
+  const int64_t batch = packed ? 1 : problem.batch, rows = packed ? problem.total_q : problem.seq_q;
   int64_t keys = packed ? problem.total_k : problem.seq_k;
   if (!has_lengths_on_device(problem)) keys = std::max(band_of(problem).keys, 1);
-  return {map_spec(problem, problem.q, problem.dim_qk, rows, problem.heads_q, device::sm90::rows_per_warpgroup),
-          map_spec(problem, problem.k, problem.dim_qk, keys, problem.heads_kv, block_n),
-          map_spec(problem, problem.v, problem.dim_v, keys, problem.heads_kv, block_n)};
+  const auto of_keys = [&](const attune_strides& strides, int64_t dim) {
+    return map_spec(problem, {dim, keys, problem.heads_kv, batch, 1}, {strides.row, strides.head, strides.batch, 0},
+                    {block_n, 1});
+  };
+  return {map_spec(problem, {problem.dim_qk, pack.heads(), rows, packs_of(problem), batch},
+                   {problem.q.head, problem.q.row, problem.q.head * pack.heads(), problem.q.batch},
+                   {pack.heads(), pack.positions_per_warpgroup()}),
+          of_keys(problem.k, problem.dim_qk), of_keys(problem.v, problem.dim_v)};
 }
 
 std::string refusal_of_scores(const Problem& problem) {
@@ -224,29 +244,37 @@ std::string refusal_of_shape(const Problem& problem) {
   return {};
 }
 
-// Lengths that the host knows: how tiles are shared out. Each CTA takes every grid-th tile of a fixed order.
+// How tiles are shared out. Each CTA takes every grid-th tile of an order: one that the host knows, in sections, or the
+// list that a launch before makes.
 struct Schedule {
-  int64_t tiles_m = 0, pairs = 0;  // tiles of one (batch, head) pair; pairs
+  bool listed = false;
+  bool splits = false;             // keys, where there are few tiles
+  int64_t tiles_m = 0, pairs = 0;  // tiles of one pair of sequence and pack of heads; pairs
   int64_t grid = 0;
   int64_t section = 1;  // pairs walked together, longest tiles first
   double makespan_us = 0;
 };
 
-double block_us(const Problem& problem, const Variant& variant, const Config& config) {
-  constexpr double flops_per_us = 5.5e6;  // of an SM that does nothing but products
-  const double scores = double(tile_rows(config)) * config.block_n;
+double block_us(const Problem& problem, const Config& config) {
+  constexpr double flops_per_us = 5.5e6;      // of an SM that does nothing but products
+  constexpr double memory_bytes_per_us = 3e4;  // and of one that only reads
+  const double dims = padded_qk(problem.dim_qk) + padded_v(problem.dim_v);
   const double softcap = problem.softcap != 0 ? 1.15 : 1.0;
-  return 2 * scores * (variant.dim_qk + variant.dim_v) / flops_per_us * softcap + 0.05;
+  const double products = 2.0 * tile_rows(config) * config.block_n * dims / flops_per_us * softcap + 0.05;
+  // K and V of a single tile of rows are read once, from memory.
+  const bool reads_once = problem.seq_q << pack_of(problem).log2 <= tile_rows(config);
+  return reads_once ? std::max(products, config.block_n * dims * 2 / memory_bytes_per_us) : products;
 }
 
 // Costs of the tiles of one pair, first rows first. Of lengths on the device the upper bounds count.
 std::vector<double> tile_costs(const Problem& problem, const Candidate& candidate, int64_t tiles_m) {
   const device::Band<int32_t> band = band_of(problem);
-  const double per_block = block_us(problem, variant_of(problem), candidate.config);
-  const int rows = tile_rows(candidate.config), last_row = static_cast<int>(problem.seq_q) - 1;
+  const double per_block = block_us(problem, candidate.config);
+  const int positions = tile_positions(candidate.config, pack_of(problem));
+  const int last_row = static_cast<int>(problem.seq_q) - 1;
   std::vector<double> costs(static_cast<size_t>(tiles_m));
   for (size_t m = 0; m < costs.size(); ++m) {
-    const int first = static_cast<int>(m) * rows, last = std::min(first + rows - 1, last_row);
+    const int first = static_cast<int>(m) * positions, last = std::min(first + positions - 1, last_row);
     const int blocks = device::key_blocks(band, first, last, candidate.config.block_n).count();
     costs[m] = candidate.tile_us + std::max(blocks, 1) * per_block;
   }
@@ -276,20 +304,10 @@ double makespan_us(const Schedule& schedule, const std::vector<double>& costs, i
   return *std::ranges::max_element(loads);
 }
 
-Schedule schedule_for(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
-  Schedule schedule;
-  schedule.tiles_m = device::ceil_div<int64_t>(problem.seq_q, tile_rows(candidate.config));
-  schedule.pairs = problem.batch * problem.heads_q;
-  const int64_t tiles = schedule.tiles_m * schedule.pairs;
-  schedule.grid = std::min<int64_t>(tiles, device.sm_count);
-  const std::vector<double> costs = tile_costs(problem, candidate, schedule.tiles_m);
-  if (mask_of(problem) == Mask::full) {
-    schedule.makespan_us = static_cast<double>(device::ceil_div(tiles, schedule.grid)) * costs[0];
-    return schedule;
-  }
-
-  // Sections whose tiles fill pairs of rows of the schedule balance best; small ones keep K and V in the L2. Past some
-  // size every choice is balanced, and trying them would cost more than it gains.
+// Sections whose tiles fill pairs of rows of the schedule balance best; small ones keep K and V in the L2. Past some
+// size every choice is balanced, and trying them would cost more than it gains.
+void choose_section(const Problem& problem, const std::vector<double>& costs, const gpu::DeviceProperties& device,
+                    Schedule& schedule) {
   constexpr int64_t most_tiles_to_try = 1 << 15;
   constexpr double beyond_l2 = 1.02;
   std::vector<int64_t> widths = {schedule.pairs};
@@ -298,7 +316,8 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
     for (int64_t near : {width, width + 1})
       if (near >= 1 && near < schedule.pairs) widths.push_back(near);
   }
-  const int64_t pair_bytes = band_of(problem).keys * (problem.dim_qk + problem.dim_v) * 2 / problem.group();
+  const int64_t pair_bytes = band_of(problem).keys * (problem.dim_qk + problem.dim_v) * 2 *
+                             pack_of(problem).heads() / problem.group();
   const auto penalty = [&](int64_t width) { return width * pair_bytes > device.l2_bytes ? beyond_l2 : 1.0; };
   schedule.makespan_us = 1e30;
   for (int64_t width : widths) {
@@ -307,15 +326,41 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
       schedule.makespan_us = us;
       schedule.section = width;
     }
-    if (tiles > most_tiles_to_try) break;
+    if (schedule.tiles_m * schedule.pairs > most_tiles_to_try) break;
   }
+}
+
+// Parts of keys: so many for each SM, none of them shorter than this.
+constexpr int64_t parts_per_sm = 4;
+constexpr int64_t least_part_keys = 512;
+
+Schedule schedule_for(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
+  constexpr double listing_us = 3, combining_us = 3;
+  Schedule schedule;
+  schedule.tiles_m = device::ceil_div<int64_t>(problem.seq_q, tile_positions(candidate.config, pack_of(problem)));
+  schedule.pairs = problem.batch * packs_of(problem);
+  const int64_t tiles = schedule.tiles_m * schedule.pairs;
+  schedule.splits = candidate.config.warpgroups == 1 && tiles < parts_per_sm * device.sm_count &&
+                    band_of(problem).keys >= 2 * least_part_keys;
+  schedule.listed = schedule.splits || has_lengths_on_device(problem);
+  schedule.grid = schedule.splits ? device.sm_count : std::min<int64_t>(tiles, device.sm_count);
+  const std::vector<double> costs = tile_costs(problem, candidate, schedule.tiles_m);
+  double all = 0;
+  for (const double cost : costs) all += cost * static_cast<double>(schedule.pairs);
+  const double share = all / static_cast<double>(schedule.grid);
+  if (schedule.listed)
+    schedule.makespan_us = share + listing_us + (schedule.splits ? combining_us : *std::ranges::max_element(costs) / 2);
+  else if (mask_of(problem) == Mask::full)
+    schedule.makespan_us = static_cast<double>(device::ceil_div(tiles, schedule.grid)) * costs[0];
+  else
+    choose_section(problem, costs, device, schedule);
   return schedule;
 }
 
 device::sm90::TileOrder order_of(const Problem& problem, const Schedule& schedule) {
   const int64_t rest = schedule.pairs % schedule.section;
   device::sm90::TileOrder order{};
-  order.heads = divisor_of(static_cast<uint32_t>(problem.heads_q));
+  order.packs = divisor_of(static_cast<uint32_t>(packs_of(problem)));
   order.section_tiles = divisor_of(static_cast<uint32_t>(schedule.section * schedule.tiles_m));
   order.section = divisor_of(static_cast<uint32_t>(schedule.section));
   order.last_section = divisor_of(static_cast<uint32_t>(rest == 0 ? schedule.section : rest));
@@ -327,17 +372,40 @@ device::sm90::TileOrder order_of(const Problem& problem, const Schedule& schedul
   return order;
 }
 
-// As many tiles as sequences within the bounds can have, each counted once for all heads.
-int64_t most_listed_tiles(const Problem& problem, const Config& config) {
-  const int64_t rows = tile_rows(config);
-  if (problem.packed()) return problem.total_q / rows + problem.batch;
-  return problem.batch * device::ceil_div(problem.seq_q, rows);
-}
+// What the launches of a call leave for each other, in the workspace.
+struct Workspace {
+  int64_t tiles = 0;        // that sequences within the bounds can have, each counted once for all packs
+  int64_t listed = 0;       // of these and their parts
+  int64_t parts = 0;        // of all packs
+  uint64_t tiles_at = 0, split_tiles_at = 0, part_o_at = 0, part_lse_at = 0, bytes = 0;
 
-// The workspace: how many tiles are listed, and behind that the tiles.
-constexpr uint64_t list_offset_bytes = 32;
+  Workspace(const Problem& problem, const Config& config, const Schedule& schedule, int64_t wanted_tiles) {
+    const int64_t positions = tile_positions(config, pack_of(problem)), packs = packs_of(problem);
+    tiles = problem.packed() ? problem.total_q / positions + problem.batch
+                             : problem.batch * device::ceil_div(problem.seq_q, positions);
+    // A tile of n blocks has at most n / fair + 1 parts, and fair is at least all blocks over what is wanted.
+    listed = tiles + (schedule.splits ? wanted_tiles / packs + 1 : 0);
+    parts = schedule.splits ? listed * packs : 0;
+    const auto place = [this](uint64_t size) {
+      const uint64_t at = bytes;
+      bytes += device::round_up<uint64_t>(size, 16);
+      return at;
+    };
+    place(sizeof(TileCounts));
+    tiles_at = place(static_cast<uint64_t>(listed) * sizeof(ListedTile));
+    split_tiles_at = place(static_cast<uint64_t>(schedule.splits ? tiles : 0) * sizeof(SplitTile));
+    const auto rows = static_cast<uint64_t>(parts * rows_per_warpgroup);
+    part_o_at = place(rows * static_cast<uint64_t>(problem.dim_v) * sizeof(float));
+    part_lse_at = place(rows * sizeof(float));
+  }
 
-gpu::Step list_step(const Problem& problem, const Config& config) {
+  template <typename T>
+  static T* at(const Operands& operands, uint64_t offset) {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(operands.workspace) + offset);
+  }
+};
+
+gpu::Step list_step(const Problem& problem, const Config& config, const Workspace& workspace, int64_t wanted_tiles) {
   using device::sm90_tile_list::Params;
   constexpr device::sm90_tile_list::Config list_config{};
   using Storage = device::sm90_tile_list::SharedStorage<device::sm90_tile_list::Variant{}, list_config>;
@@ -348,7 +416,7 @@ gpu::Step list_step(const Problem& problem, const Config& config) {
   unit.config = jit::Initializer().add("warps", list_config.warps).text();
   unit.threads = list_config.warps * 32;
   unit.smem_bytes = sizeof(Storage);
-  unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, visibility), ATTUNE_OFFSET_FACT(Params, tiles)};
+  unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, visibility), ATTUNE_OFFSET_FACT(Params, counts)};
 
   Params params{};
   params.lengths.seq_q = problem.seq_q;
@@ -357,10 +425,13 @@ gpu::Step list_step(const Problem& problem, const Config& config) {
   params.lengths.total_k = problem.total_k;
   params.visibility = visibility_of(problem);
   params.batch = static_cast<int32_t>(problem.batch);
-  params.tile_rows = tile_rows(config);
+  params.packs = static_cast<int32_t>(packs_of(problem));
+  params.tile_positions = tile_positions(config, pack_of(problem));
   params.block_n = config.block_n;
+  params.wanted_tiles = static_cast<int32_t>(wanted_tiles);
+  params.least_blocks = static_cast<int32_t>(device::ceil_div<int64_t>(least_part_keys, config.block_n));
   while ((problem.seq_k / config.block_n >> params.cost_shift) >= device::sm90_tile_list::bins) ++params.cost_shift;
-  const auto fill = [problem](Params& out, const Operands& operands, const gpu::Driver&) {
+  const auto fill = [problem, workspace](Params& out, const Operands& operands, const gpu::Driver&) {
     const auto lengths = [&](attune_features feature, Operand operand) {
       return problem.has(feature) ? operands.in<int32_t>(operand) : nullptr;
     };
@@ -368,8 +439,9 @@ gpu::Step list_step(const Problem& problem, const Config& config) {
     out.lengths.cu_seqlens_k = lengths(ATTUNE_PACKED, Operand::cu_seqlens_k);
     out.lengths.used_q = lengths(ATTUNE_USED_Q, Operand::used_q);
     out.lengths.used_k = lengths(ATTUNE_USED_K, Operand::used_k);
-    out.count = static_cast<int32_t*>(operands.workspace);
-    out.tiles = reinterpret_cast<ListedTile*>(static_cast<std::byte*>(operands.workspace) + list_offset_bytes);
+    out.counts = Workspace::at<TileCounts>(operands, 0);
+    out.tiles = Workspace::at<ListedTile>(operands, workspace.tiles_at);
+    out.split_tiles = Workspace::at<SplitTile>(operands, workspace.split_tiles_at);
   };
   return gpu::make_step(unit, {1, 1, 1}, params, fill);
 }
@@ -383,10 +455,51 @@ device::sm90::Call call_of(const Problem& problem) {
   call.lse_row_stride = problem.lse.row;
   call.lse_head_stride = problem.lse.head;
   call.dim_v = static_cast<int32_t>(problem.dim_v);
+  call.pack = pack_of(problem);
   const bool capped = problem.softcap != 0;
   call.scale_log2 = static_cast<float>((capped ? problem.softcap : problem.scale) * std::numbers::log2e);
   call.softcap.factor = capped ? problem.scale / problem.softcap : 0;
   return call;
+}
+
+// The outputs of a call, and where its parts lie.
+void set_results(device::sm90::Call& call, const Problem& problem, const Workspace& workspace,
+                 const Operands& operands) {
+  call.o = operands.out(Operand::o);
+  call.lse = problem.has(ATTUNE_LSE) ? operands.out<float>(Operand::lse) : nullptr;
+  call.sink = problem.has(ATTUNE_SINK) ? operands.in<float>(Operand::sink) : nullptr;
+  call.part_o = Workspace::at<float>(operands, workspace.part_o_at);
+  call.part_lse = Workspace::at<float>(operands, workspace.part_lse_at);
+}
+
+gpu::Step combine_step(const Problem& problem, const Config& config, const Workspace& workspace) {
+  using device::sm90_combine::Params;
+  constexpr device::sm90_combine::Config combine_config{};
+  jit::DeviceUnit unit;
+  unit.name = "sm90/combine";
+  unit.file = "kernels/sm90/combine.cuh";
+  unit.scope = "attune::device::sm90_combine";
+  unit.variant = jit::Initializer().add("dtype", static_cast<device::Dtype>(problem.dtype)).text();
+  unit.config = jit::Initializer().add("warps", combine_config.warps).text();
+  unit.threads = combine_config.warps * 32;
+  unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, call.softcap), ATTUNE_OFFSET_FACT(Params, packs)};
+
+  Params params{};
+  params.call = call_of(problem);
+  params.packs = divisor_of(static_cast<uint32_t>(packs_of(problem)));
+  params.rows_per_tile =
+      static_cast<int32_t>(std::min<int64_t>(tile_rows(config), problem.seq_q << pack_of(problem).log2));
+  const auto fill = [problem, workspace](Params& out, const Operands& operands, const gpu::Driver&) {
+    set_results(out.call, problem, workspace, operands);
+    out.counts = Workspace::at<TileCounts>(operands, 0);
+    out.tiles = Workspace::at<SplitTile>(operands, workspace.split_tiles_at);
+  };
+  const int64_t rows = workspace.tiles * packs_of(problem) * params.rows_per_tile;
+  constexpr int64_t most_ctas = 4096;
+  const auto ctas = std::clamp<int64_t>(device::ceil_div<int64_t>(rows, combine_config.warps), 1, most_ctas);
+  gpu::Step step = gpu::make_step(unit, {static_cast<uint32_t>(ctas), 1, 1}, params, fill);
+  step.programmatic = true;
+  return step;
 }
 
 class ForwardRanged final : public gpu::GpuKernel {
@@ -434,7 +547,7 @@ class ForwardRanged final : public gpu::GpuKernel {
   };
 
   static std::vector<Choice> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
-    const Variant variant = variant_of(problem);
+    const Variant variant = variant_of(problem, false);
     const int panels_qk = device::sm90_fwd_ranged::panels_of(variant.dim_qk),
               panels_v = device::sm90_fwd_ranged::panels_of(variant.dim_v);
     // The candidates of the narrowest class that holds both dims.
@@ -452,7 +565,21 @@ class ForwardRanged final : public gpu::GpuKernel {
 
   static gpu::Recipe recipe(const Problem& problem, const Config& config, const Schedule& schedule,
                             const gpu::DeviceProperties& device) {
-    const Variant variant = variant_of(problem);
+    const int64_t wanted_tiles = schedule.splits ? parts_per_sm * device.sm_count : 0;
+    const Workspace workspace(problem, config, schedule, wanted_tiles);
+    gpu::Recipe recipe;
+    if (schedule.listed) {
+      recipe.workspace_bytes = workspace.bytes;
+      recipe.steps.push_back(list_step(problem, config, workspace, wanted_tiles));
+    }
+    recipe.steps.push_back(attention_step(problem, config, schedule, workspace));
+    if (schedule.splits) recipe.steps.push_back(combine_step(problem, config, workspace));
+    return recipe;
+  }
+
+  static gpu::Step attention_step(const Problem& problem, const Config& config, const Schedule& schedule,
+                                  const Workspace& workspace) {
+    const Variant variant = variant_of(problem, schedule.listed);
     jit::DeviceUnit unit;
     unit.name = "sm90/fwd_ranged";
     unit.file = "kernels/sm90/fwd_ranged.cuh";
@@ -462,43 +589,35 @@ class ForwardRanged final : public gpu::GpuKernel {
     unit.threads = static_cast<uint32_t>(threads(config));
     unit.role_registers = static_cast<uint32_t>(role_registers(config));
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
-    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, call.o), ATTUNE_OFFSET_FACT(Params, call.softcap),
-                   ATTUNE_OFFSET_FACT(Params, plan.order.band), ATTUNE_OFFSET_FACT(Params, plan.list),
-                   ATTUNE_OFFSET_FACT(Params, plan.group)};
+    unit.layout = {ATTUNE_SIZE_FACT(Params),
+                   ATTUNE_OFFSET_FACT(Params, call.o),
+                   ATTUNE_OFFSET_FACT(Params, call.softcap),
+                   ATTUNE_OFFSET_FACT(Params, plan.order.band),
+                   ATTUNE_OFFSET_FACT(Params, plan.list),
+                   ATTUNE_OFFSET_FACT(Params, plan.packs_per_head_kv)};
     unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
 
     Params params{};
     params.call = call_of(problem);
-    params.plan.group = divisor_of(static_cast<uint32_t>(problem.group()));
-    int64_t grid = schedule.grid;
-    gpu::Recipe recipe;
-    if (variant.lengths_on_device) {
-      const int64_t tiles = most_listed_tiles(problem, config);
-      params.plan.list.heads = divisor_of(static_cast<uint32_t>(problem.heads_q));
+    params.plan.packs_per_head_kv = divisor_of(static_cast<uint32_t>(packs_of(problem) / problem.heads_kv));
+    if (schedule.listed) {
+      params.plan.list.packs = divisor_of(static_cast<uint32_t>(packs_of(problem)));
       params.plan.list.visibility = visibility_of(problem);
-      grid = std::clamp<int64_t>(tiles * problem.heads_q, 1, device.sm_count);
-      recipe.steps.push_back(list_step(problem, config));
-      recipe.workspace_bytes = list_offset_bytes + static_cast<uint64_t>(tiles) * sizeof(ListedTile);
     } else {
       params.plan.order = order_of(problem, schedule);
     }
-
     const Maps maps = maps_of(problem, config.block_n);
-    const bool has_lse = problem.has(ATTUNE_LSE), has_sink = problem.has(ATTUNE_SINK);
-    const auto fill = [maps, has_lse, has_sink](Params& out, const Operands& operands, const gpu::Driver& driver) {
+    const auto fill = [problem, maps, workspace](Params& out, const Operands& operands, const gpu::Driver& driver) {
       out.call.q = tensor_map(driver, maps.q, operands.in(Operand::q));
       out.call.k = tensor_map(driver, maps.k, operands.in(Operand::k));
       out.call.v = tensor_map(driver, maps.v, operands.in(Operand::v));
-      out.call.o = operands.out(Operand::o);
-      out.call.lse = has_lse ? operands.out<float>(Operand::lse) : nullptr;
-      out.call.sink = has_sink ? operands.in<float>(Operand::sink) : nullptr;
-      out.plan.list.count = static_cast<const int32_t*>(operands.workspace);
-      out.plan.list.tiles = reinterpret_cast<const ListedTile*>(static_cast<const std::byte*>(operands.workspace) +
-                                                                list_offset_bytes);
+      set_results(out.call, problem, workspace, operands);
+      out.plan.list.counts = Workspace::at<const TileCounts>(operands, 0);
+      out.plan.list.tiles = Workspace::at<const ListedTile>(operands, workspace.tiles_at);
     };
-    recipe.steps.push_back(gpu::make_step(unit, {static_cast<uint32_t>(grid), 1, 1}, params, fill));
-    recipe.steps.back().programmatic = variant.lengths_on_device;
-    return recipe;
+    gpu::Step step = gpu::make_step(unit, {static_cast<uint32_t>(schedule.grid), 1, 1}, params, fill);
+    step.programmatic = schedule.listed;
+    return step;
   }
 };
 const Registration<ForwardRanged> registration;

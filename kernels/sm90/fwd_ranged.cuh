@@ -1,6 +1,6 @@
 // Forward attention for Hopper beyond the dense case: f16 and bf16, full, causal or within a window (either alignment),
-// lengths that live on the device, head dims up to 256 that are multiples of 8 and may differ for values, softcap,
-// sinks, grouped heads.
+// lengths that live on the device, few rows with keys that are split over CTAs, head dims up to 256 that are multiples
+// of 8 and may differ for values, softcap, sinks, grouped heads.
 //
 // One CTA per SM computes tiles of 64 x warpgroups query rows. Warps:
 //
@@ -57,7 +57,7 @@ struct Variant {
   int dim_v = 128;
   Mask mask = Mask::full;
   Scores scores = Scores::plain;
-  bool lengths_on_device = false;
+  bool listed = false;  // tiles: their lengths live on the device, or their keys are split
 };
 
 // What warpgroups do one after the other, so that their phases interlock instead of colliding.
@@ -99,6 +99,7 @@ struct alignas(1024) SharedStorage {
 
 ATTUNE_SHARED_CODE int threads(Config config) { return (config.warpgroups + 1) * 128; }
 ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.warpgroups * rows_per_warpgroup; }
+ATTUNE_SHARED_CODE int tile_positions(Config config, Pack pack) { return tile_rows(config) >> pack.log2; }
 
 #ifdef __CUDACC_RTC__
 
@@ -110,18 +111,20 @@ struct Producer {
 
   // Plans every tile of the CTA, and one that ends them.
   ATTUNE_DEVICE void plan_tiles() {
-    if constexpr (variant.lengths_on_device) grid_dependency_wait();
+    if constexpr (variant.listed) grid_dependency_wait();
     for (int i = 0;; ++i) {
       shared.tile_free[at.slot].wait(at.parity ^ 1, "tile_free");
       Tile& tile = shared.tiles[at.slot];
       bool found;
-      if constexpr (variant.lengths_on_device)
-        found = find_tile(params.plan.list, i, tile);
+      ListedTile listed;
+      if constexpr (variant.listed)
+        found = find_tile(params.plan.list, i, listed, tile);
       else
-        found = find_tile<variant.mask>(params.plan.order, i, tile_rows(config), tile);
+        found = find_tile<variant.mask>(params.plan.order, i, tile_positions(config, params.call.pack), tile);
       if (found) {
-        tile.head_kv = divide(tile.head, params.plan.group);
-        tile.set_blocks<variant.mask>(config.warpgroups, config.block_n);
+        tile.head_kv = divide(tile.head, params.plan.packs_per_head_kv);
+        tile.set_blocks<variant.mask>(params.call.pack, config.warpgroups, config.block_n);
+        if (variant.listed && listed.part >= 0) tile.restrict_blocks(listed.begin_block, listed.end_block);
       } else {
         tile.head = -1;
       }
@@ -154,8 +157,8 @@ struct Producer {
         full.arrive_expect(sizeof shared.q[0] / parts);
         for (int w = part * sharers; w < (part + 1) * sharers; ++w)
           for (int panel = 0; panel < panels_of(variant.dim_qk); ++panel)
-            tma_load_5d(shared.q[q.slot][w][panel], params.call.q, full, panel * panel_columns,
-                        tile.first_q + tile.first_row(w), tile.head, tile.batch, 0, Evict::first);
+            tma_load_5d(shared.q[q.slot][w][panel], params.call.q, full, panel * panel_columns, 0,
+                        tile.first_q + tile.first_position(params.call.pack, w), tile.head, tile.batch, Evict::first);
       }
       q.advance();
     });
@@ -230,8 +233,10 @@ struct Consumer {
   ATTUNE_DEVICE auto& scores() {
     return reinterpret_cast<float(&)[columns / 2]>(s);
   }
-  // Of this thread's two rows, the first.
-  ATTUNE_DEVICE int row_of(const Tile& of) const { return of.first_row(warpgroup) + warp * 16 + lane / 4; }
+  // This thread's rows: 0, and the eighth after it.
+  ATTUNE_DEVICE Row row_of(const Tile& of, int i) const {
+    return {params.call, of, warpgroup, warp * 16 + lane / 4 + 8 * i};
+  }
 
   // A sequence whose length lives on the device may end inside a block, and behind it lie the values of the next one,
   // or none: 0 times these must not reach O. The block is a tile's first, since blocks are walked from the last.
@@ -264,19 +269,26 @@ struct Consumer {
   ATTUNE_DEVICE void finish_scores() {
     if constexpr (variant.scores == Scores::capped) cap_scores(scores<columns>(), params.call.softcap);
     if (!masked || blocks.is_whole(block)) return;
-    const int row = row_of(tile());
-    hide_keys<variant.mask, columns>(scores<columns>(), tile().band, {row, row + 8}, block * block_n, lane);
+    hide_keys<variant.mask, columns>(scores<columns>(), tile().band,
+                                     {row_of(tile(), 0).position, row_of(tile(), 1).position}, block * block_n, lane);
   }
 
   // The sums of pv_tile are complete before its O is.
   ATTUNE_DEVICE void finish_rows() {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      inverse[i] = finish_row(params.call, pv_tile(), row_of(pv_tile()) + 8 * i, rows.max[i], quad_sum(rows.sum[i]),
-                              lane % 4 == 0);
+      inverse[i] = finish_row<variant.listed>(params.call, pv_tile(), row_of(pv_tile(), i), rows.max[i],
+                                              quad_sum(rows.sum[i]), lane % 4 == 0);
   }
   ATTUNE_DEVICE void store() {
-    store_rows<variant.dtype>(params.call, pv_tile(), row_of(pv_tile()), o, inverse, lane);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const Row row = row_of(pv_tile(), i);
+      if (variant.listed && pv_tile().part >= 0)
+        store_part(params.call, pv_tile(), row, o, i, inverse[i], lane);
+      else
+        store_row<variant.dtype>(params.call, pv_tile(), row, o, i, inverse[i], lane);
+    }
     __syncwarp();  // every lane has read the plan
     arrive(shared.tile_free[pv_plan]);
   }
@@ -301,7 +313,7 @@ struct Consumer {
     }
     if (!finds || pv_pending) {
       shared.v_full[v.slot].wait(v.parity, "v_full");
-      if (variant.lengths_on_device && pv_first) clear_values_past_the_end();
+      if (variant.listed && pv_first) clear_values_past_the_end();
     }
     issue_pv();
     pass_turn();
@@ -381,7 +393,7 @@ struct Consumer {
   // block finds its maximum, whatever it hides: it will not be done again, so Q can go as soon as it was read.
   ATTUNE_DEVICE void attend(int values_before) {
     if constexpr (trims) {
-      const int end_row = max_of(min_of(tile().first_row(warpgroup + 1), tile().rows_used) - 1, 0);
+      const int end_row = max_of(min_of(tile().first_position(params.call.pack, warpgroup + 1), tile().rows_used) - 1, 0);
       if (tile().band.template as<variant.mask>().end(end_row) - block * block_n <= narrow)
         step<narrow, true>(true);
       else
@@ -426,7 +438,7 @@ struct Consumer {
 
     wgmma_fence();
     shared.v_full[v.slot].wait(v.parity, "v_full");
-    if (variant.lengths_on_device && pv_first) clear_values_past_the_end();
+    if (variant.listed && pv_first) clear_values_past_the_end();
     issue_pv();
     wgmma_wait<0>();
     pin(o);

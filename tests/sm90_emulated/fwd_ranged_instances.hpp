@@ -17,8 +17,8 @@
 #define ATTUNE_D256_2X64 ATTUNE_RANGED_CONFIG(2, 64, 2, 2, 1, 240, 24, Turns::none)
 #define ATTUNE_D256_1X64 ATTUNE_RANGED_CONFIG(1, 64, 2, 2, 1, 240, 24, Turns::none)
 
-#define ATTUNE_RANGED(dtype_, qk, v, mask_, scores_, on_device, config)                                       \
+#define ATTUNE_RANGED(dtype_, qk, v, mask_, scores_, listed_, config)                                       \
   ATTUNE_EMULATED(sm90_fwd_ranged,                                                                            \
                   (.dtype = Dtype::dtype_, .dim_qk = qk, .dim_v = v, .mask = Mask::mask_, .scores = Scores::scores_, \
-                   .lengths_on_device = on_device),                                                           \
+                   .listed = listed_),                                                           \
                   config)

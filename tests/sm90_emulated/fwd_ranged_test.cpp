@@ -59,5 +59,16 @@ TEST(EmulatedFwdRanged, LengthsOnTheDevice) {
   expect_right("fwd b3 h1/1 q150 k150 d256 bf16 causal-br var used-k", w2_n64);
 }
 
+// With few rows and many keys, as when a model decodes: heads of a group are rows of a tile, and keys are split.
+TEST(EmulatedFwdRanged, FewRows) {
+  expect_right("fwd b2 h8/2 q1 k3000 d128 bf16", w1_n64);
+  expect_right("fwd b3 h8/2 q1 k2000 d128 bf16 used-k", w1_n64);
+  expect_right("fwd b2 h8/1 q1 k1500 d64 bf16 used-k sink", w1_n64);
+  expect_right("fwd b2 h4/2 q1 k2500 d256 bf16 w1100,0 used-k cap50", w1_n64);
+  expect_right("fwd b2 h8/2 q8 k1600 d128 f16 causal-br used-k", w1_n64);
+  expect_right("fwd b3 h16/2 q5 k1300 d128 f16 causal-br used-q used-k sink", w1_n64);
+  expect_right("fwd b5 h4/1 q20 k1400 d128 f16 causal-br var=40,3000", w1_n64);
+}
+
 }  // namespace
 }  // namespace attune::emulator

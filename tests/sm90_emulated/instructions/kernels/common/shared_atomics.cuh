@@ -5,8 +5,9 @@
 
 namespace attune::device {
 
-inline int32_t shared_add(int32_t* address, int32_t value) {
-  const int32_t before = *address;
+template <typename T>
+T shared_add(T* address, T value) {
+  const T before = *address;
   *address += value;
   return before;
 }
