@@ -6,9 +6,16 @@
 
 namespace attune::device::sm90 {
 
-// A capped score is cap * tanh(product * factor); without its cap it is this times exp2_factor in powers of two.
+// A capped score is cap * tanh(product * factor).
 struct Softcap {
   float factor;  // scale / cap
+};
+
+// A bias or a boolean mask, with strides of 0 where it is broadcast.
+struct ScoreTensor {
+  const void* data;  // null: none
+  int64_t batch_stride, head_stride, row_stride, key_stride;
+  bool in_pairs;  // two neighbouring keys lie side by side, at a multiple of both, whatever the row
 };
 
 struct Call {
@@ -24,6 +31,10 @@ struct Call {
   Pack pack;
   float scale_log2;  // from what the softmax sees of a score to its power of two
   Softcap softcap;   // where scores are capped
+  // Where scores have terms.
+  float scale, cap;  // a cap of 0: none
+  bool bias_is_float;
+  ScoreTensor bias, mask;
 };
 
 }  // namespace attune::device::sm90

@@ -27,7 +27,7 @@ constexpr std::string_view initializer_of(Mask mask) {
 namespace attune::device::sm90 {
 
 constexpr std::string_view initializer_of(Scores scores) {
-  return scores == Scores::plain ? "Scores::plain" : "Scores::capped";
+  return scores == Scores::plain ? "Scores::plain" : scores == Scores::capped ? "Scores::capped" : "Scores::general";
 }
 
 }  // namespace attune::device::sm90
@@ -87,6 +87,8 @@ using device::Mask;
 using device::sm90::ListedTile;
 using device::sm90::Pack;
 using device::sm90::rows_per_warpgroup;
+using device::sm90::Scores;
+using device::sm90::ScoreTensor;
 using device::sm90::SplitTile;
 using device::sm90::TileCounts;
 using device::sm90_fwd_ranged::Config;
@@ -162,12 +164,21 @@ Mask mask_of(const Problem& problem) {
   return Mask::full;
 }
 
+// Beyond these an exponent scale * (s - max) leaves float32 even for ordinary scores.
+bool is_ordinary(float factor) { return factor >= 1e-20f && factor <= 1e20f; }
+
+Scores scores_of(const Problem& problem) {
+  if (problem.has(ATTUNE_BIAS) || problem.has(ATTUNE_MASK)) return Scores::general;
+  if (problem.softcap != 0) return Scores::capped;
+  return is_ordinary(problem.scale) ? Scores::plain : Scores::general;
+}
+
 Variant variant_of(const Problem& problem, bool listed) {
   return {static_cast<device::Dtype>(problem.dtype),
           padded_qk(problem.dim_qk),
           padded_v(problem.dim_v),
           mask_of(problem),
-          problem.softcap != 0 ? device::sm90::Scores::capped : device::sm90::Scores::plain,
+          scores_of(problem),
           listed};
 }
 
@@ -217,17 +228,11 @@ Maps maps_of(const Problem& problem, int block_n) {
 }
 
 std::string refusal_of_scores(const Problem& problem) {
-  // Beyond these an exponent scale * (s - max) leaves float32 even for ordinary scores.
-  constexpr float least = 1e-20f, most = 1e20f;
-  const auto lies_within = [](float value) { return value >= least && value <= most; };
-  if (problem.softcap == 0) {
-    if (!lies_within(problem.scale)) return fmt::format("scale {} is not {:g}..{:g}", problem.scale, least, most);
-    return {};
-  }
-  if (!lies_within(problem.softcap)) return fmt::format("softcap {} is not {:g}..{:g}", problem.softcap, least, most);
+  if (problem.softcap == 0) return {};
+  if (!is_ordinary(problem.softcap)) return fmt::format("softcap {} is not 1e-20..1e20", problem.softcap);
   const float factor = std::abs(problem.scale / problem.softcap);
-  if (factor != 0 && !lies_within(factor))
-    return fmt::format("scale {} over softcap {} is not {:g}..{:g}", problem.scale, problem.softcap, least, most);
+  if (factor != 0 && !is_ordinary(factor))
+    return fmt::format("scale {} over softcap {} is not 1e-20..1e20", problem.scale, problem.softcap);
   return {};
 }
 
@@ -457,9 +462,24 @@ device::sm90::Call call_of(const Problem& problem) {
   call.dim_v = static_cast<int32_t>(problem.dim_v);
   call.pack = pack_of(problem);
   const bool capped = problem.softcap != 0;
-  call.scale_log2 = static_cast<float>((capped ? problem.softcap : problem.scale) * std::numbers::log2e);
+  const double unit = scores_of(problem) == Scores::general ? 1 : capped ? problem.softcap : problem.scale;
+  call.scale_log2 = static_cast<float>(unit * std::numbers::log2e);
   call.softcap.factor = capped ? problem.scale / problem.softcap : 0;
+  call.scale = problem.scale;
+  call.cap = problem.softcap;
+  call.bias_is_float = problem.bias_dtype == Dtype::f32;
   return call;
+}
+
+ScoreTensor score_tensor(const attune_score_strides& strides, const void* data, int64_t element_bytes) {
+  const auto is_even = [](int64_t stride) { return stride % 2 == 0; };
+  return {data,
+          strides.batch,
+          strides.head,
+          strides.query,
+          strides.key,
+          strides.key == 1 && is_even(strides.batch) && is_even(strides.head) && is_even(strides.query) &&
+              reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(2 * element_bytes) == 0};
 }
 
 // The outputs of a call, and where its parts lie.
@@ -513,8 +533,9 @@ class ForwardRanged final : public gpu::GpuKernel {
     if (device.capability() != 90) return fmt::format("{} is not sm_90", device.arch());
     if (problem.dtype == Dtype::f32) return "dtype f32 is not f16 or bf16";
     constexpr attune_features taken = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_WINDOW | ATTUNE_SOFTCAP | ATTUNE_SINK |
-                                      ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K | ATTUNE_OVERLAP | ATTUNE_KV_READY;
-    if ((problem.features & ~taken) != 0) return "a bias or a mask is asked for";
+                                      ATTUNE_BIAS | ATTUNE_MASK | ATTUNE_PACKED | ATTUNE_USED_Q | ATTUNE_USED_K |
+                                      ATTUNE_OVERLAP | ATTUNE_KV_READY;
+    if ((problem.features & ~taken) != 0) return "a feature is asked for that it does not have";
     if (std::string why = refusal_of_shape(problem); !why.empty()) return why;
     if (std::string why = refusal_of_scores(problem); !why.empty()) return why;
     const Maps maps = maps_of(problem, 64);
@@ -612,6 +633,9 @@ class ForwardRanged final : public gpu::GpuKernel {
       out.call.k = tensor_map(driver, maps.k, operands.in(Operand::k));
       out.call.v = tensor_map(driver, maps.v, operands.in(Operand::v));
       set_results(out.call, problem, workspace, operands);
+      if (problem.has(ATTUNE_BIAS))
+        out.call.bias = score_tensor(problem.bias, operands.in(Operand::bias), bytes_of(problem.bias_dtype));
+      if (problem.has(ATTUNE_MASK)) out.call.mask = score_tensor(problem.mask, operands.in(Operand::mask), 1);
       out.plan.list.counts = Workspace::at<const TileCounts>(operands, 0);
       out.plan.list.tiles = Workspace::at<const ListedTile>(operands, workspace.tiles_at);
     };

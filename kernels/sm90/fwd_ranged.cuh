@@ -1,6 +1,6 @@
 // Forward attention for Hopper beyond the dense case: f16 and bf16, full, causal or within a window (either alignment),
 // lengths that live on the device, few rows with keys that are split over CTAs, head dims up to 256 that are multiples
-// of 8 and may differ for values, softcap, sinks, grouped heads.
+// of 8 and may differ for values, softcap, sinks, biases, boolean masks, grouped heads.
 //
 // One CTA per SM computes tiles of 64 x warpgroups query rows. Warps:
 //
@@ -44,6 +44,7 @@
 #include "kernels/sm90/call.cuh"
 #include "kernels/sm90/products.cuh"
 #include "kernels/sm90/rows.cuh"
+#include "kernels/sm90/score_terms.cuh"
 #include "kernels/sm90/scores.cuh"
 #include "kernels/sm90/tile_plan.cuh"
 
@@ -193,6 +194,8 @@ struct Consumer {
   // third kind of step, which the assembler takes only where each kind has a place of its own.
   static constexpr int narrow = min_of(64, block_n);
   static constexpr bool trims = variant.mask == Mask::causal && narrow < block_n && config.q_slots > 1;
+  // Terms may hide any key, and grow from block to block.
+  static constexpr bool trusts = variant.scores != Scores::general;
 
   const Params& params;
   SharedStorage<variant, config>& shared;
@@ -266,8 +269,9 @@ struct Consumer {
 
   // Both scorings of a block come here before their softmax.
   template <int columns, bool masked>
-  ATTUNE_DEVICE void finish_scores() {
+  ATTUNE_DEVICE void finish_scores(const float (&terms)[columns / 2]) {
     if constexpr (variant.scores == Scores::capped) cap_scores(scores<columns>(), params.call.softcap);
+    if constexpr (variant.scores == Scores::general) add_terms(scores<columns>(), terms, params.call);
     if (!masked || blocks.is_whole(block)) return;
     hide_keys<variant.mask, columns>(scores<columns>(), tile().band,
                                      {row_of(tile(), 0).position, row_of(tile(), 1).position}, block * block_n, lane);
@@ -317,12 +321,16 @@ struct Consumer {
     }
     issue_pv();
     pass_turn();
+    float terms[columns / 2];
+    if constexpr (variant.scores == Scores::general)
+      load_terms<variant.dtype, columns>(terms, params.call, tile(), {row_of(tile(), 0), row_of(tile(), 1)},
+                                         block * block_n, lane);
 
     wgmma_wait<1>();
     pin(scores<columns>());
     if (finds && config.q_slots == 1 && block == blocks.begin) arrive(shared.q_free[q.slot][q_part()]);
     float shrink[2] = {1, 1}, block_sum[2];
-    finish_scores<columns, finds>();
+    finish_scores<columns, finds>(terms);
     bool moved = false;
     if constexpr (finds) moved = move_max<columns>(scores<columns>(), scale, rows, shrink);
     exponentiate<columns, finds>(scores<columns>(), scale, rows, block_sum);
@@ -358,7 +366,7 @@ struct Consumer {
   ATTUNE_DEVICE void do_again(int k_slot, float (&shrink)[2], float (&block_sum)[2]) {
     score_again<variant.dtype, dim_qk, block_n>(s, shared.q[q.slot][warpgroup][0], warp * 16, rows_per_warpgroup,
                                                 shared.k[k_slot][0], lane);
-    finish_scores<block_n, false>();
+    finish_scores<block_n, false>({});
     if (move_max<block_n>(s, params.call.scale_log2, rows, shrink)) shrink_rows(o, shrink);
     exponentiate<block_n, false>(s, params.call.scale_log2, rows, block_sum);
   }
@@ -400,13 +408,13 @@ struct Consumer {
         step<block_n, true>(true);
       skip_values(values_before + blocks_after());
       while (block >= blocks.whole_end) step<block_n, true>(false);
-      while (block >= blocks.begin) step<block_n, false>(false);
+      while (block >= blocks.begin) step<block_n, !trusts>(false);
     } else {
       const int trusted_from = blocks.begin + (config.q_slots == 1 ? 1 : 0);
       bool first = true;
       do {
-        if (!first && blocks.is_whole(block) && block >= trusted_from)
-          step<block_n, false>(false);
+        if (trusts && !first && blocks.is_whole(block) && block >= trusted_from)
+          step<block_n, !trusts>(false);
         else
           step<block_n, true>(first);
         if (first) skip_values(values_before + blocks_after());

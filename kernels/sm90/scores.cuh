@@ -8,8 +8,9 @@
 namespace attune::device::sm90 {
 
 enum class Scores : int32_t {
-  plain,  // products
-  capped  // tanh of them
+  plain,   // products
+  capped,  // tanh of them
+  general  // products, or tanh of them, and terms: a bias, a boolean mask (score_terms.cuh)
 };
 
 #ifdef __CUDACC_RTC__

@@ -24,6 +24,7 @@ struct Pack {
 
 struct alignas(16) Tile {
   int32_t head, head_kv, batch;    // as the tensor maps count them, of q in packs; a head of -1 ends the CTA's tiles
+  int32_t sequence;                // of all sequences, as bias and mask count them
   int32_t first_q, first_k;        // the sequence's first row and key, in rows of the tensors
   int32_t position;                // of the sequence: the tile's first
   int32_t rows_used, rows_stored;  // of the sequence; positions from rows_used on see no key

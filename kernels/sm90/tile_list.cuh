@@ -63,6 +63,7 @@ ATTUNE_DEVICE void for_each_tile(const Params& params, Visit visit) {
     Walk walk{};
     ListedTile& tile = walk.tile;
     tile.batch = params.lengths.cu_seqlens_q != nullptr ? 0 : b;
+    tile.sequence = b;
     tile.first_q = static_cast<int32_t>(rows.first_row_q);
     tile.first_k = static_cast<int32_t>(rows.first_row_k);
     tile.rows_used = static_cast<int32_t>(rows.seq_q);

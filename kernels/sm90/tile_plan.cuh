@@ -32,7 +32,7 @@ struct alignas(16) ListedTile {
   int32_t batch, first_q, first_k, position, rows_used, rows_stored, keys;
   int32_t part;  // -1: the tile has all of its keys
   int32_t begin_block, end_block;
-  int32_t unused[2];
+  int32_t sequence, unused;
 };
 
 // A tile whose keys are split: what its parts are joined to.
@@ -78,7 +78,7 @@ ATTUNE_DEVICE bool find_tile(const TileOrder& order, int i, int tile_positions, 
   const Divisor& width = section < order.whole_sections ? order.section : order.last_section;
   const int column = divide(rest, width);
   const int pair = section * order.section.value + rest - column * width.value;
-  tile.batch = divide(pair, order.packs);
+  tile.batch = tile.sequence = divide(pair, order.packs);
   tile.head = pair - tile.batch * order.packs.value;
   tile.first_q = tile.first_k = 0;
   tile.position = (order.tiles_m - 1 - column) * tile_positions;
@@ -94,6 +94,7 @@ ATTUNE_DEVICE bool find_tile(const TileList& list, int i, ListedTile& listed, Ti
   if (entry >= list.counts->tiles) return false;
   listed = list.tiles[entry];
   tile.batch = listed.batch;
+  tile.sequence = listed.sequence;
   tile.head = index - entry * list.packs.value;
   tile.first_q = listed.first_q;
   tile.first_k = listed.first_k;

@@ -59,6 +59,19 @@ TEST(EmulatedFwdRanged, LengthsOnTheDevice) {
   expect_right("fwd b3 h1/1 q150 k150 d256 bf16 causal-br var used-k", w2_n64);
 }
 
+TEST(EmulatedFwdRanged, BiasesAndMasks) {
+  expect_right("fwd b2 h2/2 q150 k150 d64 f16 bias=1hqk", w2_n64);
+  expect_right("fwd b2 h2/1 q130 k131 d64 f16 mask=b1qk", w2_n64);
+  expect_right("fwd b2 h2/1 q100 k77 d64 f16 bias=bhqk:f32 mask=b11k scale-0.3", w2_n64);
+  expect_right("fwd b2 h2/1 q200 k200 d128 bf16 causal-br bias=1h1k", w2_n128);
+  expect_right("fwd b2 h2/1 q160 k200 d128 bf16 causal-br mask=b11k cap20 sink", w2_n64);
+  expect_right("fwd b5 h2/2 q49 k49 d32 f16 bias=1hqk mask=b11k", w1_n64);
+  expect_right("fwd b3 h2/2 q90 k120 d80 bf16 w40,20 bias=bh1k mask=11qk var=150,200", w2_n64);
+  expect_right("fwd b2 h8/2 q1 k2000 d128 bf16 mask=b11k used-k", w1_n64);
+  expect_right("fwd b1 h2/1 q140 k140 d256 f16 causal-br w50,0 bias=11q1", w2_n64);
+  expect_right("fwd b1 h2/1 q140 k140 d64 f16 scale-0.125", w2_n64);
+}
+
 // With few rows and many keys, as when a model decodes: heads of a group are rows of a tile, and keys are split.
 TEST(EmulatedFwdRanged, FewRows) {
   expect_right("fwd b2 h8/2 q1 k3000 d128 bf16", w1_n64);
