@@ -104,8 +104,8 @@ int padded_qk(int64_t dim) { return static_cast<int>(device::round_up<int64_t>(d
 int padded_v(int64_t dim) { return dim > 192 ? 256 : std::max(32, static_cast<int>(device::round_up<int64_t>(dim, 16))); }
 
 constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns) {
-  // Consumers take what the register file has beyond the producer's share.
-  constexpr int consumer[] = {0, 240, 240, 160, 112}, producer[] = {0, 24, 24, 32, 32};
+  // The producer's lanes plan tiles; consumers take what the register file has beyond that.
+  constexpr int consumer[] = {0, 240, 232, 152, 104}, producer[] = {0, 40, 40, 56, 64};
   return {.warpgroups = warpgroups,
           .block_n = block_n,
           .stages_k = stages_k,
@@ -116,27 +116,37 @@ constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages
           .turns = turns};
 }
 
-// For head dims of up to so many panels of 64 columns each. Times are those of sm90/fwd, in units of a block's products
-// at full rate: to be fitted when this kernel has been measured.
+// For head dims of up to so many panels of 64 columns each. The terms of general scores are registers beside the
+// scores, so blocks are smaller. Times are microseconds of a tile whatever its length, guessed from those of sm90/fwd:
+// to be fitted when this kernel has been measured.
 struct Candidate {
   int panels_qk, panels_v;
+  bool for_terms;
   Config config;
   double tile_us;
 };
 
 constexpr Candidate candidates[] = {
-    {1, 1, config_of(2, 128, 3, 3, 2, Turns::none), 1.5},
-    {1, 1, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
-    {1, 1, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
-    {2, 2, config_of(2, 128, 2, 2, 2, Turns::products), 1.5},
-    {2, 2, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
-    {2, 2, config_of(1, 64, 5, 4, 2, Turns::none), 0.8},
-    {3, 2, config_of(2, 112, 2, 2, 1, Turns::none), 2.5},
-    {3, 2, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
-    {3, 3, config_of(2, 80, 2, 2, 1, Turns::none), 2.5},
-    {3, 3, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
-    {4, 4, config_of(2, 64, 2, 2, 1, Turns::none), 2.9},
-    {4, 4, config_of(1, 64, 2, 2, 1, Turns::none), 1.8},
+    {1, 1, false, config_of(2, 128, 3, 3, 2, Turns::none), 1.5},
+    {1, 1, false, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
+    {1, 1, false, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
+    {2, 2, false, config_of(2, 128, 2, 2, 2, Turns::products), 1.5},
+    {2, 2, false, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
+    {2, 2, false, config_of(1, 64, 5, 4, 2, Turns::none), 0.8},
+    {3, 2, false, config_of(2, 112, 2, 2, 1, Turns::none), 2.5},
+    {3, 2, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
+    {3, 3, false, config_of(2, 80, 2, 2, 1, Turns::none), 2.5},
+    {3, 3, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
+    {4, 4, false, config_of(2, 64, 2, 2, 1, Turns::none), 2.9},
+    {4, 4, false, config_of(1, 64, 2, 2, 1, Turns::none), 1.8},
+    {1, 1, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
+    {1, 1, true, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
+    {2, 2, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
+    {2, 2, true, config_of(1, 64, 5, 4, 2, Turns::none), 0.8},
+    {3, 3, true, config_of(2, 48, 3, 3, 1, Turns::none), 2.5},
+    {3, 3, true, config_of(1, 48, 3, 3, 1, Turns::none), 1.5},
+    {4, 4, true, config_of(2, 32, 3, 3, 1, Turns::none), 2.9},
+    {4, 4, true, config_of(1, 32, 3, 3, 1, Turns::none), 1.8},
 };
 
 static_assert(sizeof(device::sm90_fwd_ranged::SharedStorage<Variant{.dim_qk = 96, .dim_v = 48}, candidates[4].config>) ==
@@ -572,11 +582,15 @@ class ForwardRanged final : public gpu::GpuKernel {
     const int panels_qk = device::sm90_fwd_ranged::panels_of(variant.dim_qk),
               panels_v = device::sm90_fwd_ranged::panels_of(variant.dim_v);
     // The candidates of the narrowest class that holds both dims.
-    const auto* fitting = std::ranges::find_if(
-        candidates, [&](const Candidate& c) { return c.panels_qk >= panels_qk && c.panels_v >= panels_v; });
+    const auto fits = [&](const Candidate& c) {
+      return c.panels_qk >= panels_qk && c.panels_v >= panels_v &&
+             c.for_terms == (variant.scores == Scores::general);
+    };
+    const auto* narrowest = std::ranges::find_if(candidates, fits);
     std::vector<Choice> choices;
     for (const Candidate& candidate : candidates) {
-      if (candidate.panels_qk != fitting->panels_qk || candidate.panels_v != fitting->panels_v) continue;
+      if (!fits(candidate) || candidate.panels_qk != narrowest->panels_qk || candidate.panels_v != narrowest->panels_v)
+        continue;
       if (legal(variant, candidate.config, device.smem_per_block_bytes))
         choices.push_back({&candidate, schedule_for(problem, candidate, device)});
     }

@@ -20,6 +20,8 @@ void expect_right(const char* problem, const char* shape, uint64_t seeds = 3) {
   EXPECT_EQ(found, 1) << problem << ": no configuration has " << shape;
 }
 
+constexpr const char* w1_n48 = ".warpgroups = 1, .block_n = 48,";
+constexpr const char* w2_n32 = ".warpgroups = 2, .block_n = 32,";
 constexpr const char* w1_n64 = ".warpgroups = 1, .block_n = 64,";
 constexpr const char* w2_n64 = ".warpgroups = 2, .block_n = 64,";
 constexpr const char* w2_n80 = ".warpgroups = 2, .block_n = 80,";
@@ -63,12 +65,13 @@ TEST(EmulatedFwdRanged, BiasesAndMasks) {
   expect_right("fwd b2 h2/2 q150 k150 d64 f16 bias=1hqk", w2_n64);
   expect_right("fwd b2 h2/1 q130 k131 d64 f16 mask=b1qk", w2_n64);
   expect_right("fwd b2 h2/1 q100 k77 d64 f16 bias=bhqk:f32 mask=b11k scale-0.3", w2_n64);
-  expect_right("fwd b2 h2/1 q200 k200 d128 bf16 causal-br bias=1h1k", w2_n128);
+  expect_right("fwd b2 h2/1 q200 k200 d128 bf16 causal-br bias=1h1k", w2_n64);
+  expect_right("fwd b1 h2/1 q130 k200 d192/128 bf16 causal-br bias=1h1k", w1_n48);
   expect_right("fwd b2 h2/1 q160 k200 d128 bf16 causal-br mask=b11k cap20 sink", w2_n64);
   expect_right("fwd b5 h2/2 q49 k49 d32 f16 bias=1hqk mask=b11k", w1_n64);
   expect_right("fwd b3 h2/2 q90 k120 d80 bf16 w40,20 bias=bh1k mask=11qk var=150,200", w2_n64);
   expect_right("fwd b2 h8/2 q1 k2000 d128 bf16 mask=b11k used-k", w1_n64);
-  expect_right("fwd b1 h2/1 q140 k140 d256 f16 causal-br w50,0 bias=11q1", w2_n64);
+  expect_right("fwd b1 h2/1 q140 k140 d256 f16 causal-br w50,0 bias=11q1", w2_n32);
   expect_right("fwd b1 h2/1 q140 k140 d64 f16 scale-0.125", w2_n64);
 }
 
