@@ -1,6 +1,6 @@
 // Joins the results that sm90/fwd_ranged has of parts of the keys: the launch after it where keys are split. A warp
-// takes a row: it weighs the parts by their log-sum-exps, adds them in their order, lets the sink join, and stores O and
-// the LSE. Memory limits it, and there is little of it.
+// takes a row: it weighs the parts by their log-sum-exps, adds them in their order, lets the sink join, and stores O
+// and the LSE. Memory limits it, and there is little of it.
 #pragma once
 
 #include "kernels/common/registers.cuh"
@@ -57,8 +57,9 @@ ATTUNE_DEVICE void join_row(const Call& call, const Tile& tile, const Row& row, 
     float x = 0, y = 0;
     if (end.inverse != 0.f) {
       for (int part = 0; part < parts; ++part) {
-        const float* in =
-            call.part_o + (int64_t{first_part + part * stride} * rows_per_warpgroup + row.in_tile) * call.dim_v + column;
+        const float* in = call.part_o +
+                          (int64_t{first_part + part * stride} * rows_per_warpgroup + row.in_tile) * call.dim_v +
+                          column;
         const float weight = exp2_approx(lse_of(part) - top) * end.inverse;
         x += weight * in[0];
         y += weight * in[1];

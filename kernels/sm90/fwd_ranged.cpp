@@ -1,206 +1,27 @@
-// The host's side of kernel "sm90/fwd_ranged": what it takes, how tiles are shared out, and which configuration is best.
-#include "kernels/sm90/fwd_ranged.cuh"
-
-#include <algorithm>
+// The host's side of kernel "sm90/fwd_ranged": what it takes, and the launches of a call.
 #include <array>
-#include <bit>
 #include <cmath>
 #include <numbers>
-#include <optional>
 
 #include "core/error.hpp"
 #include "gpu/kernel.hpp"
 #include "gpu/tensor_map.hpp"
-#include "jit/fields.hpp"
 #include "kernels/attention/visibility.hpp"
 #include "kernels/sm90/combine.cuh"
+#include "kernels/sm90/fwd_ranged_schedule.hpp"
 #include "kernels/sm90/tile_list.cuh"
 
-namespace attune::device {
-
-constexpr std::string_view initializer_of(Mask mask) {
-  return mask == Mask::full ? "Mask::full" : mask == Mask::causal ? "Mask::causal" : "Mask::ranged";
-}
-
-}  // namespace attune::device
-
-namespace attune::device::sm90 {
-
-constexpr std::string_view initializer_of(Scores scores) {
-  return scores == Scores::plain ? "Scores::plain" : scores == Scores::capped ? "Scores::capped" : "Scores::general";
-}
-
-}  // namespace attune::device::sm90
-
-namespace attune::device::sm90_fwd_ranged {
-
-constexpr std::string_view initializer_of(Turns turns) {
-  return turns == Turns::none ? "Turns::none" : "Turns::products";
-}
-
-// The bytes of SharedStorage<variant, config>, for configurations that are not known at compile time.
-constexpr int shared_bytes(Variant variant, Config config) {
-  const int columns_qk = panels_of(variant.dim_qk) * panel_columns, columns_v = panels_of(variant.dim_v) * panel_columns;
-  const int tiles = (config.q_slots * tile_rows(config) + config.stages_k * config.block_n) * columns_qk * 2 +
-                    config.stages_v * config.block_n * columns_v * 2;
-  const int barriers = 2 * (tile_slots + config.q_slots * q_parts(config) + config.stages_k + config.stages_v);
-  return round_up(tiles + tile_slots * static_cast<int>(sizeof(Tile)) + barriers * 8, 1024);
-}
-
-constexpr int role_registers(Config config) {
-  return 128 * (config.warpgroups * config.consumer_registers + config.producer_registers);
-}
-
-constexpr bool legal(Variant variant, Config config, int shared_limit_bytes) {
-  // The register file holds what the launch gave out: as many per thread as fit, in steps of 8.
-  const int at_launch = 65536 / threads(config) / 8 * 8 * threads(config);
-  // The V blocks that only later warpgroups see must fit into the ring: see skip_values.
-  const bool skipped_fit = (config.warpgroups - 1) * rows_per_warpgroup <= (config.stages_v - 1) * config.block_n;
-  return config.warpgroups <= most_warpgroups && config.block_n % 16 == 0 && config.stages_k >= 2 &&
-         config.stages_v >= 2 && config.q_slots >= 1 && role_registers(config) <= at_launch && skipped_fit &&
-         shared_bytes(variant, config) <= shared_limit_bytes;
-}
-
-}  // namespace attune::device::sm90_fwd_ranged
-
-namespace attune::jit {
-
-using device::sm90_fwd_ranged::Config;
-using device::sm90_fwd_ranged::Variant;
-template <>
-inline constexpr auto fields<Variant> =
-    list(ATTUNE_FIELD(Variant, dtype), ATTUNE_FIELD(Variant, dim_qk), ATTUNE_FIELD(Variant, dim_v),
-         ATTUNE_FIELD(Variant, mask), ATTUNE_FIELD(Variant, scores), ATTUNE_FIELD(Variant, listed));
-template <>
-inline constexpr auto fields<Config> =
-    list(ATTUNE_FIELD(Config, warpgroups), ATTUNE_FIELD(Config, block_n), ATTUNE_FIELD(Config, stages_k),
-         ATTUNE_FIELD(Config, stages_v), ATTUNE_FIELD(Config, q_slots), ATTUNE_FIELD(Config, consumer_registers),
-         ATTUNE_FIELD(Config, producer_registers), ATTUNE_FIELD(Config, turns));
-
-}  // namespace attune::jit
-
-namespace attune::sm90 {
+namespace attune::sm90::ranged {
 namespace {
 
 using device::divisor_of;
-using device::Mask;
 using device::sm90::ListedTile;
-using device::sm90::Pack;
-using device::sm90::rows_per_warpgroup;
-using device::sm90::Scores;
 using device::sm90::ScoreTensor;
 using device::sm90::SplitTile;
 using device::sm90::TileCounts;
-using device::sm90_fwd_ranged::Config;
 using device::sm90_fwd_ranged::Params;
-using device::sm90_fwd_ranged::Turns;
-using device::sm90_fwd_ranged::Variant;
 
 constexpr int64_t most_head_dim = 256;
-
-// The head dim that the products of scores are compiled for, and that of the products with V, whose instructions do not
-// come in every size.
-int padded_qk(int64_t dim) { return static_cast<int>(device::round_up<int64_t>(dim, 16)); }
-int padded_v(int64_t dim) { return dim > 192 ? 256 : std::max(32, static_cast<int>(device::round_up<int64_t>(dim, 16))); }
-
-constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns) {
-  // The producer's lanes plan tiles; consumers take what the register file has beyond that.
-  constexpr int consumer[] = {0, 240, 232, 152, 104}, producer[] = {0, 40, 40, 56, 64};
-  return {.warpgroups = warpgroups,
-          .block_n = block_n,
-          .stages_k = stages_k,
-          .stages_v = stages_v,
-          .q_slots = q_slots,
-          .consumer_registers = consumer[warpgroups],
-          .producer_registers = producer[warpgroups],
-          .turns = turns};
-}
-
-// For head dims of up to so many panels of 64 columns each. The terms of general scores are registers beside the
-// scores, so blocks are smaller. Times are microseconds of a tile whatever its length, guessed from those of sm90/fwd:
-// to be fitted when this kernel has been measured.
-struct Candidate {
-  int panels_qk, panels_v;
-  bool for_terms;
-  Config config;
-  double tile_us;
-};
-
-constexpr Candidate candidates[] = {
-    {1, 1, false, config_of(2, 128, 3, 3, 2, Turns::none), 1.5},
-    {1, 1, false, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
-    {1, 1, false, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
-    {2, 2, false, config_of(2, 128, 2, 2, 2, Turns::products), 1.5},
-    {2, 2, false, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
-    {2, 2, false, config_of(1, 64, 5, 4, 2, Turns::none), 0.8},
-    {3, 2, false, config_of(2, 112, 2, 2, 1, Turns::none), 2.5},
-    {3, 2, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
-    {3, 3, false, config_of(2, 80, 2, 2, 1, Turns::none), 2.5},
-    {3, 3, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
-    {4, 4, false, config_of(2, 64, 2, 2, 1, Turns::none), 2.9},
-    {4, 4, false, config_of(1, 64, 2, 2, 1, Turns::none), 1.8},
-    {1, 1, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
-    {1, 1, true, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
-    {2, 2, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
-    {2, 2, true, config_of(1, 64, 5, 4, 2, Turns::none), 0.8},
-    {3, 3, true, config_of(2, 48, 3, 3, 1, Turns::none), 2.5},
-    {3, 3, true, config_of(1, 48, 3, 3, 1, Turns::none), 1.5},
-    {4, 4, true, config_of(2, 32, 3, 3, 1, Turns::none), 2.9},
-    {4, 4, true, config_of(1, 32, 3, 3, 1, Turns::none), 1.8},
-};
-
-static_assert(sizeof(device::sm90_fwd_ranged::SharedStorage<Variant{.dim_qk = 96, .dim_v = 48}, candidates[4].config>) ==
-              shared_bytes(Variant{.dim_qk = 96, .dim_v = 48}, candidates[4].config));
-static_assert(sizeof(device::sm90_fwd_ranged::SharedStorage<Variant{.dim_qk = 192, .dim_v = 128}, candidates[6].config>) ==
-              shared_bytes(Variant{.dim_qk = 192, .dim_v = 128}, candidates[6].config));
-
-bool has_lengths_on_device(const Problem& problem) {
-  return problem.has(ATTUNE_PACKED) || problem.has(ATTUNE_USED_Q) || problem.has(ATTUNE_USED_K);
-}
-
-// Which keys the rows see, where the host knows the lengths. Its keys end with the last one that some row sees: under a
-// top-left mask those past the last row are hidden from all, and leaving them out of the tensor maps keeps whatever
-// lies there from being read.
-device::Band<int32_t> band_of(const Problem& problem) {
-  auto band = device::band_of<int32_t>(visibility_of(problem), problem.seq_q, problem.seq_k);
-  band.keys = band.end(static_cast<int32_t>(problem.seq_q) - 1);
-  return band;
-}
-
-Mask mask_of(const Problem& problem) {
-  const bool causal = problem.causal != Causal::none;
-  if (problem.window_left != unbounded) return Mask::ranged;
-  if (problem.window_right != unbounded || causal) return Mask::causal;
-  return Mask::full;
-}
-
-// Beyond these an exponent scale * (s - max) leaves float32 even for ordinary scores.
-bool is_ordinary(float factor) { return factor >= 1e-20f && factor <= 1e20f; }
-
-Scores scores_of(const Problem& problem) {
-  if (problem.has(ATTUNE_BIAS) || problem.has(ATTUNE_MASK)) return Scores::general;
-  if (problem.softcap != 0) return Scores::capped;
-  return is_ordinary(problem.scale) ? Scores::plain : Scores::general;
-}
-
-Variant variant_of(const Problem& problem, bool listed) {
-  return {static_cast<device::Dtype>(problem.dtype),
-          padded_qk(problem.dim_qk),
-          padded_v(problem.dim_v),
-          mask_of(problem),
-          scores_of(problem),
-          listed};
-}
-
-// The heads of a group are rows of one tile where that fills tiles better.
-Pack pack_of(const Problem& problem) {
-  const int64_t group = problem.group();
-  if (group == 1 || rows_per_warpgroup % group != 0) return {0};
-  const int64_t together = device::ceil_div<int64_t>(problem.seq_q * group, rows_per_warpgroup);
-  const int64_t apart = device::ceil_div<int64_t>(problem.seq_q, rows_per_warpgroup) * group;
-  return {together < apart ? std::countr_zero(static_cast<uint64_t>(group)) : 0};
-}
-int64_t packs_of(const Problem& problem) { return problem.heads_q >> pack_of(problem).log2; }
 
 gpu::TensorMapSpec map_spec(const Problem& problem, std::array<int64_t, 5> dims, std::array<int64_t, 4> strides,
                             std::array<int64_t, 2> box) {
@@ -250,126 +71,14 @@ std::string refusal_of_shape(const Problem& problem) {
   for (const auto& [name, dim] : {std::pair{"dim_qk", problem.dim_qk}, {"dim_v", problem.dim_v}})
     if (dim % 8 != 0 || dim > most_head_dim)
       return fmt::format("{} is {}, not a multiple of 8 up to {}", name, dim, most_head_dim);
-  if (problem.empty() || problem.seq_k == 0 || (problem.packed() && problem.total_k == 0)) return "the problem is empty";
+  if (problem.empty() || problem.seq_k == 0 || (problem.packed() && problem.total_k == 0))
+    return "the problem is empty";
   constexpr int64_t limit = int64_t{1} << 30;
   if (problem.seq_q > limit || problem.seq_k > limit || problem.seq_q * problem.heads_q > limit / problem.batch)
     return "there are more than 2^30 rows";
   for (const int64_t stride : {problem.o.row, problem.o.head, problem.o.batch})
     if (stride % 8 != 0) return fmt::format("a stride of o is {}, not a multiple of 8", stride);
   return {};
-}
-
-// How tiles are shared out. Each CTA takes every grid-th tile of an order: one that the host knows, in sections, or the
-// list that a launch before makes.
-struct Schedule {
-  bool listed = false;
-  bool splits = false;             // keys, where there are few tiles
-  int64_t tiles_m = 0, pairs = 0;  // tiles of one pair of sequence and pack of heads; pairs
-  int64_t grid = 0;
-  int64_t section = 1;  // pairs walked together, longest tiles first
-  double makespan_us = 0;
-};
-
-double block_us(const Problem& problem, const Config& config) {
-  constexpr double flops_per_us = 5.5e6;      // of an SM that does nothing but products
-  constexpr double memory_bytes_per_us = 3e4;  // and of one that only reads
-  const double dims = padded_qk(problem.dim_qk) + padded_v(problem.dim_v);
-  const double softcap = problem.softcap != 0 ? 1.15 : 1.0;
-  const double products = 2.0 * tile_rows(config) * config.block_n * dims / flops_per_us * softcap + 0.05;
-  // K and V of a single tile of rows are read once, from memory.
-  const bool reads_once = problem.seq_q << pack_of(problem).log2 <= tile_rows(config);
-  return reads_once ? std::max(products, config.block_n * dims * 2 / memory_bytes_per_us) : products;
-}
-
-// Costs of the tiles of one pair, first rows first. Of lengths on the device the upper bounds count.
-std::vector<double> tile_costs(const Problem& problem, const Candidate& candidate, int64_t tiles_m) {
-  const device::Band<int32_t> band = band_of(problem);
-  const double per_block = block_us(problem, candidate.config);
-  const int positions = tile_positions(candidate.config, pack_of(problem));
-  const int last_row = static_cast<int>(problem.seq_q) - 1;
-  std::vector<double> costs(static_cast<size_t>(tiles_m));
-  for (size_t m = 0; m < costs.size(); ++m) {
-    const int first = static_cast<int>(m) * positions, last = std::min(first + positions - 1, last_row);
-    const int blocks = device::key_blocks(band, first, last, candidate.config.block_n).count();
-    costs[m] = candidate.tile_us + std::max(blocks, 1) * per_block;
-  }
-  return costs;
-}
-
-// The busiest CTA's time if pairs are walked in sections of this width. Tiles of equal cost follow each other, so they
-// are added to all the CTAs that they reach in one go.
-double makespan_us(const Schedule& schedule, const std::vector<double>& costs, int64_t section) {
-  std::vector<double> loads(static_cast<size_t>(schedule.grid));
-  bool from_right = false;
-  int64_t column = 0;  // of the row of the schedule, which CTAs take in turn from the left and from the right
-  for (int64_t first = 0; first < schedule.pairs; first += section) {
-    const int64_t width = std::min(section, schedule.pairs - first);
-    for (int64_t m = schedule.tiles_m - 1; m >= 0; --m) {
-      const double cost = costs[static_cast<size_t>(m)];
-      for (int64_t left = width; left > 0;) {
-        const int64_t count = std::min(left, schedule.grid - column);
-        double* begin = loads.data() + (from_right ? schedule.grid - column - count : column);
-        for (int64_t i = 0; i < count; ++i) begin[i] += cost;
-        left -= count;
-        column += count;
-        if (column == schedule.grid) column = 0, from_right = !from_right;
-      }
-    }
-  }
-  return *std::ranges::max_element(loads);
-}
-
-// Sections whose tiles fill pairs of rows of the schedule balance best; small ones keep K and V in the L2. Past some
-// size every choice is balanced, and trying them would cost more than it gains.
-void choose_section(const Problem& problem, const std::vector<double>& costs, const gpu::DeviceProperties& device,
-                    Schedule& schedule) {
-  constexpr int64_t most_tiles_to_try = 1 << 15;
-  constexpr double beyond_l2 = 1.02;
-  std::vector<int64_t> widths = {schedule.pairs};
-  for (int64_t rows = 2; rows <= 16; rows += 2) {
-    const int64_t width = rows * schedule.grid / schedule.tiles_m;
-    for (int64_t near : {width, width + 1})
-      if (near >= 1 && near < schedule.pairs) widths.push_back(near);
-  }
-  const int64_t pair_bytes = band_of(problem).keys * (problem.dim_qk + problem.dim_v) * 2 *
-                             pack_of(problem).heads() / problem.group();
-  const auto penalty = [&](int64_t width) { return width * pair_bytes > device.l2_bytes ? beyond_l2 : 1.0; };
-  schedule.makespan_us = 1e30;
-  for (int64_t width : widths) {
-    const double us = makespan_us(schedule, costs, width) * penalty(width);
-    if (us < schedule.makespan_us * 0.9995) {
-      schedule.makespan_us = us;
-      schedule.section = width;
-    }
-    if (schedule.tiles_m * schedule.pairs > most_tiles_to_try) break;
-  }
-}
-
-// Parts of keys: so many for each SM, none of them shorter than this.
-constexpr int64_t parts_per_sm = 4;
-constexpr int64_t least_part_keys = 512;
-
-Schedule schedule_for(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
-  constexpr double listing_us = 3, combining_us = 3;
-  Schedule schedule;
-  schedule.tiles_m = device::ceil_div<int64_t>(problem.seq_q, tile_positions(candidate.config, pack_of(problem)));
-  schedule.pairs = problem.batch * packs_of(problem);
-  const int64_t tiles = schedule.tiles_m * schedule.pairs;
-  schedule.splits = candidate.config.warpgroups == 1 && tiles < parts_per_sm * device.sm_count &&
-                    band_of(problem).keys >= 2 * least_part_keys;
-  schedule.listed = schedule.splits || has_lengths_on_device(problem);
-  schedule.grid = schedule.splits ? device.sm_count : std::min<int64_t>(tiles, device.sm_count);
-  const std::vector<double> costs = tile_costs(problem, candidate, schedule.tiles_m);
-  double all = 0;
-  for (const double cost : costs) all += cost * static_cast<double>(schedule.pairs);
-  const double share = all / static_cast<double>(schedule.grid);
-  if (schedule.listed)
-    schedule.makespan_us = share + listing_us + (schedule.splits ? combining_us : *std::ranges::max_element(costs) / 2);
-  else if (mask_of(problem) == Mask::full)
-    schedule.makespan_us = static_cast<double>(device::ceil_div(tiles, schedule.grid)) * costs[0];
-  else
-    choose_section(problem, costs, device, schedule);
-  return schedule;
 }
 
 device::sm90::TileOrder order_of(const Problem& problem, const Schedule& schedule) {
@@ -389,9 +98,9 @@ device::sm90::TileOrder order_of(const Problem& problem, const Schedule& schedul
 
 // What the launches of a call leave for each other, in the workspace.
 struct Workspace {
-  int64_t tiles = 0;        // that sequences within the bounds can have, each counted once for all packs
-  int64_t listed = 0;       // of these and their parts
-  int64_t parts = 0;        // of all packs
+  int64_t tiles = 0;   // that sequences within the bounds can have, each counted once for all packs
+  int64_t listed = 0;  // of these and their parts
+  int64_t parts = 0;   // of all packs
   uint64_t tiles_at = 0, split_tiles_at = 0, part_o_at = 0, part_lse_at = 0, bytes = 0;
 
   Workspace(const Problem& problem, const Config& config, const Schedule& schedule, int64_t wanted_tiles) {
@@ -559,45 +268,18 @@ class ForwardRanged final : public gpu::GpuKernel {
     constexpr double launch_us = 2.4;  // with the first loads and the last stores, which nothing hides
     std::vector<Configuration> list;
     for (const Choice& choice : best_first(problem, device))
-      list.push_back({jit::text_of(choice.candidate->config), (launch_us + choice.schedule.makespan_us) * 1e-6});
+      list.push_back({jit::text_of(choice.config), (launch_us + choice.schedule.makespan_us) * 1e-6});
     return list;
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
                      std::string_view text) const override {
     for (const Choice& choice : best_first(problem, device))
-      if (jit::text_of(choice.candidate->config) == text)
-        return recipe(problem, choice.candidate->config, choice.schedule, device);
+      if (jit::text_of(choice.config) == text) return recipe(problem, choice.config, choice.schedule, device);
     fail(ATTUNE_INVALID_ARGUMENT, "sm90/fwd_ranged has no configuration '{}' for {}", text, to_string(problem));
   }
 
  private:
-  struct Choice {
-    const Candidate* candidate;
-    Schedule schedule;
-  };
-
-  static std::vector<Choice> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
-    const Variant variant = variant_of(problem, false);
-    const int panels_qk = device::sm90_fwd_ranged::panels_of(variant.dim_qk),
-              panels_v = device::sm90_fwd_ranged::panels_of(variant.dim_v);
-    // The candidates of the narrowest class that holds both dims.
-    const auto fits = [&](const Candidate& c) {
-      return c.panels_qk >= panels_qk && c.panels_v >= panels_v &&
-             c.for_terms == (variant.scores == Scores::general);
-    };
-    const auto* narrowest = std::ranges::find_if(candidates, fits);
-    std::vector<Choice> choices;
-    for (const Candidate& candidate : candidates) {
-      if (!fits(candidate) || candidate.panels_qk != narrowest->panels_qk || candidate.panels_v != narrowest->panels_v)
-        continue;
-      if (legal(variant, candidate.config, device.smem_per_block_bytes))
-        choices.push_back({&candidate, schedule_for(problem, candidate, device)});
-    }
-    std::ranges::sort(choices, {}, [](const Choice& choice) { return choice.schedule.makespan_us; });
-    return choices;
-  }
-
   static gpu::Recipe recipe(const Problem& problem, const Config& config, const Schedule& schedule,
                             const gpu::DeviceProperties& device) {
     const int64_t wanted_tiles = schedule.splits ? parts_per_sm * device.sm_count : 0;
@@ -661,4 +343,4 @@ class ForwardRanged final : public gpu::GpuKernel {
 const Registration<ForwardRanged> registration;
 
 }  // namespace
-}  // namespace attune::sm90
+}  // namespace attune::sm90::ranged

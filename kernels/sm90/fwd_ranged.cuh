@@ -190,10 +190,11 @@ template <Variant variant, Config config>
 struct Consumer {
   static constexpr int dim_qk = variant.dim_qk, dim_v = variant.dim_v;
   static constexpr int block_n = config.block_n;
-  // The first block of a tile is trimmed to its first `narrow` columns when a warpgroup sees no more of it. That makes a
-  // third kind of step, which the assembler takes only where each kind has a place of its own.
+  // The first block of a tile is trimmed to its first `narrow` columns when a warpgroup sees no more of it. That makes
+  // a third kind of step, which the assembler takes only where each kind has a place of its own.
   static constexpr int narrow = min_of(64, block_n);
-  static constexpr bool trims = variant.mask == Mask::causal && narrow < block_n && config.q_slots > 1;
+  static constexpr bool trims =
+      variant.mask == Mask::causal && narrow < block_n && config.q_slots > 1 && !(variant.listed && dim_qk <= 64);
   // Terms may hide any key, and grow from block to block.
   static constexpr bool trusts = variant.scores != Scores::general;
 
@@ -209,9 +210,9 @@ struct Consumer {
   float inverse[2];  // of the sums of the tile whose last product is under way
 
   Ring<tile_slots> plan;
-  int pv_plan = 0;                         // the slot of the tile that P belongs to
+  int pv_plan = 0;                          // the slot of the tile that P belongs to
   KeyBlocks<int32_t, variant.mask> blocks;  // of this warpgroup in the tile
-  int block;                               // counts down
+  int block;                                // counts down
   Ring<config.q_slots> q;
   Ring<config.stages_k> k;
   Ring<config.stages_v> v;
@@ -401,7 +402,8 @@ struct Consumer {
   // block finds its maximum, whatever it hides: it will not be done again, so Q can go as soon as it was read.
   ATTUNE_DEVICE void attend(int values_before) {
     if constexpr (trims) {
-      const int end_row = max_of(min_of(tile().first_position(params.call.pack, warpgroup + 1), tile().rows_used) - 1, 0);
+      const int end_row =
+          max_of(min_of(tile().first_position(params.call.pack, warpgroup + 1), tile().rows_used) - 1, 0);
       if (tile().band.template as<variant.mask>().end(end_row) - block * block_n <= narrow)
         step<narrow, true>(true);
       else

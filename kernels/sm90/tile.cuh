@@ -43,7 +43,8 @@ struct alignas(16) Tile {
   ATTUNE_SHARED_CODE void set_blocks(Pack pack, int warpgroups, int block_n) {
     const int end_row = max_of(rows_used - 1, 0);
     for (int w = 0; w < warpgroups; ++w) {
-      const int first = min_of(first_position(pack, w), end_row), last = min_of(first_position(pack, w + 1) - 1, end_row);
+      const int first = min_of(first_position(pack, w), end_row),
+                last = min_of(first_position(pack, w + 1) - 1, end_row);
       const auto walk = key_blocks(band.as<mask>(), first, last, block_n);
       blocks[w] = {walk.begin, walk.whole_begin, walk.whole_end, max_of(walk.end, walk.begin + 1)};
     }

@@ -5,7 +5,8 @@
 //
 //   TileOrder   lengths that the host knows: pairs are walked in sections, and within a section the tiles
 //               of the last rows come first, since under a causal mask they have the most keys
-//   TileList    lengths that live on the device, and keys that are split: tile_list.cuh has listed the tiles that exist,
+//   TileList    lengths that live on the device, and keys that are split: tile_list.cuh has listed the tiles that
+//   exist,
 //               longest first; each is computed for all packs of heads
 //
 // A pair is a sequence and a pack of its heads.
@@ -71,7 +72,7 @@ ATTUNE_DEVICE int place_of(int i) {
 // The i-th tile of this CTA, but for its blocks; false if it has none.
 template <Mask mask>
 ATTUNE_DEVICE bool find_tile(const TileOrder& order, int i, int tile_positions, Tile& tile) {
-  const int index = place_of<mask != Mask::full>(i);
+  const int index = place_of < mask != Mask::full > (i);
   if (index >= order.tiles) return false;
   const int section = divide(index, order.section_tiles);
   const int rest = index - section * order.section_tiles.value;

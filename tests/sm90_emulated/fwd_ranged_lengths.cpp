@@ -1,4 +1,5 @@
-// sm90/fwd_ranged for the emulator: tiles from a list, and the kernels before and after it that list them and join parts.
+// sm90/fwd_ranged for the emulator: tiles from a list, and the kernels before and after it that list them and join
+// parts.
 #include "tests/sm90_emulated/harness.hpp"
 // The harness must come first.
 #include "kernels/sm90/combine.cuh"
