@@ -62,7 +62,8 @@ void begin(Transport transport) {
     check_overwritten_products(range, transport.what);
     for (const Transport& other : machine->transports)
       for (const Range& written : other.writes)
-        if (range.overlaps(written)) note(fmt::format("started {} while {} was under way", transport.what, other.what));
+        if (range.overlaps(written))
+          note("written twice", fmt::format("started {} while {} was under way", transport.what, other.what));
   }
   machine->transports.push_back(std::move(transport));
   maybe_pause();

@@ -60,11 +60,13 @@ std::string where() {
 }
 
 void fail(const std::string& what) { throw Failure(fmt::format("{} {}", where(), what)); }
-void note(const std::string& what) { machine->record(fmt::format("{} {}", where(), what)); }
+void note(const std::string& kind, const std::string& what) {
+  machine->record(kind, fmt::format("{} {}", where(), what));
+}
 
-void Machine::record(std::string what) {
-  constexpr size_t enough = 20;
-  if (notes.size() < enough && std::ranges::find(notes, what) == notes.end()) notes.push_back(std::move(what));
+void Machine::record(const std::string& kind, std::string what) {
+  constexpr unsigned enough = 3;
+  if (notes_of_kind[kind]++ < enough) notes.push_back(std::move(what));
 }
 
 Machine::Machine(const Launch& launch, uint64_t seed, const std::function<void()>& of_thread)
@@ -252,9 +254,16 @@ void Machine::schedule() {
   }
 }
 
-// Of all that is under way, something; false if nothing is. Copies first: that leaves products as late as they can be.
+// Of all that is under way, something; false if nothing is. Copies first, unless they are late themselves: that leaves
+// products as late as they can be.
 bool Machine::perform_something() {
-  if (!transports.empty()) {
+  const bool copies_first = copies != Timing::at_last || chance(4);
+  std::vector<Warpgroup*> busy;
+  if (transports.empty() || !copies_first)
+    for (Cta& cta : ctas)
+      for (Warpgroup& warpgroup : cta.warpgroups)
+        if (warpgroup.has_work()) busy.push_back(&warpgroup);
+  if (!transports.empty() && busy.empty()) {
     const size_t i = random() % transports.size();
     std::swap(transports[i], transports.back());
     const Transport transport = std::move(transports.back());
@@ -263,10 +272,6 @@ bool Machine::perform_something() {
     transport.perform();
     return true;
   }
-  std::vector<Warpgroup*> busy;
-  for (Cta& cta : ctas)
-    for (Warpgroup& warpgroup : cta.warpgroups)
-      if (warpgroup.has_work()) busy.push_back(&warpgroup);
   if (busy.empty()) return false;
   perform_product(*busy[random() % busy.size()]);
   return true;
@@ -303,13 +308,12 @@ void Machine::report_deadlock() {
     for (const auto& [what, who] : waiting)
       text += fmt::format("\n  {} {} waits for {}", cta.name(), list_of(who), what);
   }
-  for (const std::string& line : notes) text += "\n  note: " + line;
   throw Failure(text);
 }
 
 void Machine::finish_cluster() {
   for (const Transport& transport : transports)
-    record(fmt::format("the kernel ended while {} was under way", transport.what));
+    record("ended", fmt::format("the kernel ended while {} was under way", transport.what));
   transports.clear();
   mbarrier_waits.clear();
   for (const std::shared_ptr<Store>& store : stores) advance(*store), advance(*store);
@@ -336,9 +340,15 @@ std::vector<std::string> launch(const Launch& shape, uint64_t seed, const std::f
   machine = &own;
   block_size = {shape.threads, 1, 1};
   grid_size = {grid.x, grid.y, grid.z};
-  for (unsigned z = 0; z < grid.z; z += cluster.z)
-    for (unsigned y = 0; y < grid.y; y += cluster.y)
-      for (unsigned x = 0; x < grid.x; x += cluster.x) own.run_cluster({x, y, z});
+  try {
+    for (unsigned z = 0; z < grid.z; z += cluster.z)
+      for (unsigned y = 0; y < grid.y; y += cluster.y)
+        for (unsigned x = 0; x < grid.x; x += cluster.x) own.run_cluster({x, y, z});
+  } catch (const Failure& failure) {
+    std::string text = failure.what();
+    for (const std::string& line : own.notes) text += "\n  note: " + line;
+    throw Failure(text);
+  }
   return own.notes;
 }
 

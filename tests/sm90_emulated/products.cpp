@@ -213,7 +213,8 @@ void issue_product(const ProductForm& form, float* accumulators, const uint32_t*
       for (const Transport& transport : machine->transports)
         for (const Range& written : transport.writes)
           if (range.overlaps(written))
-            note(fmt::format("issued a product that reads {} while {} was under way", text_of(range), transport.what));
+            note("read early",
+                 fmt::format("issued a product that reads {} while {} was under way", text_of(range), transport.what));
   }
   Product& product = warpgroup.products[number - warpgroup.done];
   if (!(product.form == form) || product.a != a || product.b != b || product.accumulate != accumulate)
@@ -287,12 +288,12 @@ void check_overwritten_products(const Range& written, const std::string& by) {
         for (const Product& product : warpgroup.products)
           for (const Range& read : ranges_of(cta, product))
             if (read.overlaps(written))
-              note(fmt::format("started {} while a product of {} that reads {} was not done", by, name_of(warpgroup),
-                               text_of(read)));
+              return note("overwritten", fmt::format("started {} while a product of {} that reads {} was not done", by,
+                                                     name_of(warpgroup), text_of(read)));
 }
 
 void note_unsettled(const Lane& lane) {
-  if (!lane.chains.empty()) note("ended without having waited for its products");
+  if (!lane.chains.empty()) note("unsettled", "ended without having waited for its products");
 }
 
 }  // namespace attune::emulator

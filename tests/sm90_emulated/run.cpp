@@ -1,5 +1,6 @@
 #include "tests/sm90_emulated/run.hpp"
 
+#include <deque>
 #include <memory>
 
 #include "core/error.hpp"
@@ -92,33 +93,48 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
   return notes;
 }
 
-std::vector<std::string> configurations(std::string_view kernel, const std::string& problem, int sm_count) {
-  return gpu::find_gpu_kernel(kernel).space(parse_problem(problem), device_of(sm_count));
+std::vector<Options> every_configuration(std::string_view kernel, const std::string& problem,
+                                         std::initializer_list<uint64_t> seeds, int sm_count) {
+  std::vector<Options> list;
+  for (const std::string& config : gpu::find_gpu_kernel(kernel).space(parse_problem(problem), device_of(sm_count)))
+    for (const uint64_t seed : seeds) list.push_back({config, seed, sm_count});
+  return list;
 }
 
-std::string verdict(std::string_view kernel, const lab::Case& c, const Options& options) {
+std::string verdict(std::string_view kernel, const lab::Case& c, std::span<const Options> runs) {
+  if (runs.empty()) return fmt::format("{} has no configuration for '{}'", kernel, c.problem);
   static cpu::Threads threads{attune_options{}};
   static const std::unique_ptr<lab::ReferenceSource> reference = lab::make_cpu_reference(threads);
-  EmulatedExecutor executor(kernel, options);
-  lab::Checker checker(executor, *reference, threads);
+  std::deque<EmulatedExecutor> executors;
+  std::vector<lab::Contestant> contestants;
+  for (const Options& options : runs)
+    contestants.push_back({&executors.emplace_back(kernel, options), std::string(kernel)});
+  lab::Checker checker(executors.front(), *reference, threads);
   std::string text;
-  try {
-    const lab::Outcome outcome = checker.check(c);
-    if (outcome.ok() && outcome.unsupported.empty() && outcome.not_applicable.empty()) return "";
-    text = outcome.unsupported.empty() ? outcome.judgement.failure + outcome.not_applicable : outcome.unsupported;
-    text += fmt::format("; rel_rms {} of {}, max_ulp {}, lse_err {}", outcome.judgement.rel_rms,
-                        outcome.judgement.rel_rms_bound, outcome.judgement.max_ulp, outcome.judgement.lse_err);
-  } catch (const std::exception& error) {
-    text = error.what();
+  const std::vector<lab::Outcome> outcomes = checker.check(c, contestants);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    const lab::Outcome& outcome = outcomes[i];
+    if (outcome.ok() && outcome.unsupported.empty() && outcome.not_applicable.empty()) continue;
+    const Options& options = runs[i];
+    const std::string config = options.config.empty() ? "its own configuration" : "{" + options.config + "}";
+    text += fmt::format("{} with {}, seed {}, {} SMs, on '{}', input {}, storage {}: {}", kernel, config, options.seed,
+                        options.sm_count, c.problem, name_of(c.input), name_of(c.storage),
+                        outcome.unsupported + outcome.not_applicable + outcome.judgement.failure);
+    if (outcome.judgement.rel_rms != 0)
+      text += fmt::format("; rel_rms {} of {}, max_ulp {}, lse_err {}", outcome.judgement.rel_rms,
+                          outcome.judgement.rel_rms_bound, outcome.judgement.max_ulp, outcome.judgement.lse_err);
+    for (const std::string& line : executors[i].notes) text += "\n  note: " + line;
+    text += "\n";
   }
-  for (const std::string& line : executor.notes) text += "\nnote: " + line;
-  const std::string config = options.config.empty() ? "its own configuration" : "{" + options.config + "}";
-  return fmt::format("{} with {}, seed {}, {} SMs, on '{}', input {}, storage {}: {}", kernel, config, options.seed,
-                     options.sm_count, c.problem, name_of(c.input), name_of(c.storage), text);
+  return text;
+}
+
+std::string verdict(std::string_view kernel, const std::string& problem, std::span<const Options> runs) {
+  return verdict(kernel, lab::Case{problem, "", lab::InputKind::normal, 1, lab::Storage::dense, std::nullopt}, runs);
 }
 
 std::string verdict(std::string_view kernel, const std::string& problem, const Options& options) {
-  return verdict(kernel, lab::Case{problem, "", lab::InputKind::normal, 1, lab::Storage::dense, std::nullopt}, options);
+  return verdict(kernel, problem, std::span(&options, 1));
 }
 
 }  // namespace attune::emulator

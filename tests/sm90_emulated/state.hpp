@@ -159,7 +159,7 @@ struct Machine {
   bool ask(std::function<bool()> question);
   void wake(Lane& lane);
   void wake_all(std::vector<Lane*>& lanes);
-  void record(std::string what);  // a note
+  void record(const std::string& kind, std::string what);  // a note: of each kind the first few
 
   bool chance(unsigned one_in) { return random() % one_in == 0; }
 
@@ -183,6 +183,7 @@ struct Machine {
   Fibre scheduler;
   std::exception_ptr failure;
   std::vector<std::string> notes;
+  std::unordered_map<std::string, unsigned> notes_of_kind;
 
  private:
   void build(Index first_cta);
