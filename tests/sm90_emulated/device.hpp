@@ -70,6 +70,7 @@ T __ldg(const T* pointer) {
 inline void __syncthreads() { attune::emulator::block_barrier(); }
 inline int __syncthreads_or(int value) { return attune::emulator::block_or(value != 0); }
 inline void __syncwarp(uint32_t mask = 0xffffffffu) { attune::emulator::warp_barrier(mask); }
+inline long long clock64() { return attune::emulator::clock(); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 

@@ -80,6 +80,7 @@ Machine::Machine(const Launch& launch, uint64_t seed, const std::function<void()
                                         {Timing::whenever, Timing::at_last}};
   copies = table[seed % std::size(table)][0];
   products = table[seed % std::size(table)][1];
+  some_start_late = seed % 2 == 1;
   elected = static_cast<unsigned>(random() % 32);
 }
 
@@ -101,6 +102,8 @@ void Machine::build(Index first_cta) {
     cta.memory = windows.piece(rank);
     // Nothing may rely on what is in shared memory at first.
     std::fill_n(reinterpret_cast<uint32_t*>(cta.memory), window_bytes / 4, 0xffffffffu);
+    const bool late = some_start_late && chance(2);
+    if (late) held_back.push_back(&cta);
     cta.warps.resize(shape.threads / 32);
     cta.warpgroups.resize((shape.threads + 127) / 128);
     for (unsigned w = 0; w < cta.warps.size(); ++w) {
@@ -112,7 +115,7 @@ void Machine::build(Index first_cta) {
       warp.lanes.resize(32);
       warp.runnable = 0xffffffffu;
       warp.queued = true;
-      ready.push_back(&warp);
+      if (!late) ready.push_back(&warp);
       for (unsigned i = 0; i < 32; ++i) {
         Lane& lane = warp.lanes[i];
         lane.thread = w * 32 + i;
@@ -200,6 +203,11 @@ void maybe_pause() {
   if (machine->chance(4)) machine->pause();
 }
 
+int64_t clock() {
+  machine->pause();
+  return machine->ticks += 1000;
+}
+
 void Machine::wake(Lane& lane) {
   Warp& warp = *lane.warp;
   lane.waits_for = nullptr;
@@ -248,7 +256,7 @@ void Machine::schedule() {
       ready[i] = ready.back();
       ready.pop_back();
       run_warp(warp);
-    } else if (!perform_something() && !let_somebody_give_up()) {
+    } else if (!perform_something() && !start_somebody() && !let_somebody_give_up()) {
       report_deadlock();
     }
   }
@@ -274,6 +282,13 @@ bool Machine::perform_something() {
   }
   if (busy.empty()) return false;
   perform_product(*busy[random() % busy.size()]);
+  return true;
+}
+
+bool Machine::start_somebody() {
+  if (held_back.empty()) return false;
+  for (Warp& warp : held_back.back()->warps) ready.push_back(&warp);
+  held_back.pop_back();
   return true;
 }
 

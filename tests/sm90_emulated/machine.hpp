@@ -54,6 +54,8 @@ uint32_t cluster_size();
 // Lets other warps run before this one goes on, now and then.
 void maybe_pause();
 
+int64_t clock();  // rises, and lets others run
+
 // Calls combine with the arguments of all lanes of `mask` when the last of them has come; they must all have come to
 // the same instruction.
 using Combine = void (*)(void* const (&arguments)[32]);

@@ -5,32 +5,12 @@
 
 #include "core/error.hpp"
 #include "core/problem.hpp"
+#include "tests/sm90_emulated/instances.hpp"
 #include "tests/sm90_emulated/machine.hpp"
 #include "tests/sm90_emulated/tensor_map.hpp"
 
 namespace attune::emulator {
 namespace {
-
-std::vector<Instance>& instances() {
-  static std::vector<Instance> list;
-  return list;
-}
-
-// "attune::device::sm90_fwd" is "sm90_fwd".
-std::string_view short_scope(std::string_view scope) { return scope.substr(scope.rfind(':') + 1); }
-
-const Instance& instance_of(const jit::DeviceUnit& unit) {
-  for (const Instance& instance : instances())
-    if (instance.scope == short_scope(unit.scope) && instance.variant == unit.variant &&
-        instance.config == unit.config) {
-      if (instance.params_bytes != unit.params_bytes)
-        throw std::runtime_error(fmt::format("{}: Params have {} bytes here and {} for the host", unit.name,
-                                             instance.params_bytes, unit.params_bytes));
-      return instance;
-    }
-  throw std::runtime_error(fmt::format("not compiled for the emulator; add\nATTUNE_EMULATED({}, ({}), ({}))",
-                                       short_scope(unit.scope), unit.variant, unit.config));
-}
 
 // Registers per thread at the start: as many as the roles want together, where they are known.
 unsigned registers_of(const jit::DeviceUnit& unit) {
@@ -65,8 +45,6 @@ class EmulatedExecutor final : public lab::Executor {
 
 }  // namespace
 
-void register_instance(Instance instance) { instances().push_back(std::move(instance)); }
-
 gpu::DeviceProperties device_of(int sm_count) {
   gpu::DeviceProperties device = gpu::typical_device("sm_90a");
   device.sm_count = sm_count;
@@ -83,7 +61,7 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
   std::vector<std::string> notes;
   uint64_t seed = options.seed;
   for (const gpu::Step& step : recipe.steps) {
-    const Instance& instance = instance_of(step.unit);
+    const Instance& instance = find_instance(step.unit);
     alignas(64) std::byte params[gpu::largest_params_bytes];
     step.bind(driver, operands, params);
     const Launch shape{step.grid, step.unit.cluster, step.unit.threads, step.unit.smem_bytes, registers_of(step.unit)};

@@ -13,17 +13,6 @@
 
 namespace attune::emulator {
 
-// A kernel compiled for one Variant and Config.
-struct Instance {
-  std::string scope, variant, config;
-  size_t params_bytes;
-  void (*run)(const void* params);
-};
-void register_instance(Instance instance);
-struct Registered {
-  explicit Registered(Instance instance) { register_instance(std::move(instance)); }
-};
-
 // A Hopper card of that many multiprocessors. With few, a CTA of a persistent kernel has several tiles.
 gpu::DeviceProperties device_of(int sm_count);
 

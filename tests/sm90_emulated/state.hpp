@@ -167,10 +167,12 @@ struct Machine {
   const std::function<void()>& body;
   std::mt19937 random;
   Timing copies, products;
+  bool some_start_late;
   unsigned elected;  // the lane that elect_one chooses
 
   std::vector<Cta> ctas;
   std::vector<Warp*> ready;
+  std::vector<Cta*> held_back;  // which start when nothing else can go on
   std::vector<Transport> transports;
   std::vector<std::shared_ptr<Store>> stores;
   std::unordered_map<const uint64_t*, std::vector<std::pair<Lane*, uint32_t>>> mbarrier_waits;
@@ -180,6 +182,7 @@ struct Machine {
   unsigned live = 0;
   uint64_t progress = 0, progress_when_given_up = 0;
   unsigned rounds_given_up = 0;
+  int64_t ticks = 0;
   Fibre scheduler;
   std::exception_ptr failure;
   std::vector<std::string> notes;
@@ -194,6 +197,7 @@ struct Machine {
   void leave_to_others(Lane& lane);
   static void answer(Warp& warp);
   [[noreturn]] void report_deadlock();
+  bool start_somebody();
   bool let_somebody_give_up();
   void finish_cluster();
   static void enter();
