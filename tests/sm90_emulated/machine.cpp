@@ -14,7 +14,6 @@ namespace attune::emulator {
 namespace {
 
 constexpr size_t stack_bytes = 96 << 10, window_bytes = 256 << 10;
-constexpr uint32_t first_address = 1024, window_step = 1 << 24;
 constexpr uint64_t stack_seal = 0x7374'6163'6b21'2121;
 
 // Memory that is kept from launch to launch; what is never touched costs nothing.
@@ -365,101 +364,6 @@ std::vector<std::string> launch(const Launch& shape, uint64_t seed, const std::f
     throw Failure(text);
   }
   return own.notes;
-}
-
-// Shared memory.
-
-void* dynamic_shared_memory() { return current->warp->cta->memory; }
-
-uint32_t shared_address(const void* pointer) {
-  const Cta& cta = *current->warp->cta;
-  const auto* const at = static_cast<const char*>(pointer);
-  if (at < cta.memory || at > cta.memory + cta.smem_bytes)
-    fail("takes the address in shared memory of something that does not lie in that of its CTA");
-  return first_address + static_cast<uint32_t>(at - cta.memory);
-}
-
-uint32_t remote_address(uint32_t address, uint32_t cta) {
-  if (cta >= machine->ctas.size())
-    fail(fmt::format("maps an address to CTA {} of a cluster of {}", cta, machine->ctas.size()));
-  return address % window_step + (cta + 1) * window_step;
-}
-
-void* shared_pointer(uint32_t address, size_t bytes) {
-  const uint32_t window = address / window_step, offset = address % window_step;
-  Cta& cta = window == 0 ? *current->warp->cta : machine->ctas[window - 1];
-  if (offset < first_address || offset + bytes > first_address + cta.smem_bytes)
-    fail(fmt::format("reaches shared memory 0x{:x}, which is outside the {} bytes of {}", offset, cta.smem_bytes,
-                     cta.name()));
-  if (!cta.started) fail(fmt::format("reaches the shared memory of {}, which has not started", cta.name()));
-  if (cta.live == 0) fail(fmt::format("reaches the shared memory of {}, which has ended", cta.name()));
-  return cta.memory + (offset - first_address);
-}
-
-Range range_of(const void* pointer, size_t bytes) {
-  const auto* const at = static_cast<const char*>(pointer);
-  for (const Cta& cta : machine->ctas)
-    if (at >= cta.memory && at + bytes <= cta.memory + cta.smem_bytes) {
-      const auto begin = first_address + static_cast<uint32_t>(at - cta.memory);
-      return {&cta, begin, begin + static_cast<uint32_t>(bytes)};
-    }
-  fail(fmt::format("{} bytes do not lie in shared memory", bytes));
-}
-
-std::string text_of(const Range& range) {
-  return fmt::format("shared memory 0x{:x}..0x{:x}", range.begin - first_address, range.end - first_address);
-}
-
-uint32_t cluster_rank() { return current->warp->cta->rank; }
-uint32_t cluster_size() { return static_cast<uint32_t>(machine->ctas.size()); }
-
-// Warps.
-
-void warp_collective(const char* instruction, uint32_t mask, void* argument, Combine combine) {
-  Lane& lane = *current;
-  Warp& warp = *lane.warp;
-  const uint32_t bit = 1u << lane.thread % 32;
-  if ((mask & bit) == 0) fail(fmt::format("executes {} without being in its mask {:08x}", instruction, mask));
-  auto at =
-      std::ranges::find_if(warp.collectives, [&](const Collective& c) { return c.arrived != 0 && c.mask == mask; });
-  if (at == warp.collectives.end()) {
-    at = std::ranges::find(warp.collectives, 0u, &Collective::arrived);
-    if (at == warp.collectives.end()) at = warp.collectives.emplace(warp.collectives.end());
-    at->instruction = instruction;
-    at->mask = mask;
-    std::ranges::fill(at->arguments, nullptr);
-  }
-  if (std::strcmp(at->instruction, instruction) != 0)
-    fail(fmt::format("executes {} while other lanes of its warp execute {}", instruction, at->instruction));
-  at->arguments[lane.thread % 32] = argument;
-  at->arrived |= bit;
-  if (at->arrived != mask) {
-    const uint32_t all = mask;
-    machine->wait([instruction, all, &warp] {
-      uint32_t here = 0;
-      for (const Collective& c : warp.collectives)
-        if (c.mask == all) here = c.arrived;
-      return fmt::format("the {} lanes of its warp that have not come to {}", std::popcount(all & ~here), instruction);
-    });
-    return;
-  }
-  combine(at->arguments);
-  at->arrived = 0;
-  for (Lane& other : warp.lanes)
-    if (mask >> other.thread % 32 & 1 && &other != &lane) machine->wake(other);
-}
-
-void warp_barrier(uint32_t mask) {
-  warp_collective("__syncwarp", mask, nullptr, [](void* const(&)[32]) {});
-}
-
-void whole_warp(const char* instruction) {
-  warp_collective(instruction, 0xffffffffu, nullptr, [](void* const(&)[32]) {});
-}
-
-bool elect_one() {
-  whole_warp("elect.sync");
-  return current->thread % 32 == machine->elected;
 }
 
 }  // namespace attune::emulator

@@ -81,13 +81,12 @@ float value_of(uint16_t bits, device::Dtype dtype, const float* table) {
 void unpack(const Cta& cta, const Operand16& operand, int count, bool mn_major, device::Dtype dtype, float* out) {
   const float* const table = f16_table();
   const Range all = operand.range(cta, count, mn_major);
-  constexpr uint32_t first_address = 1024;
   if (all.begin < first_address || all.end > first_address + cta.smem_bytes)
     throw Failure(
         fmt::format("a product of {} reads {}, outside its {} bytes", cta.name(), text_of(all), cta.smem_bytes));
   operand.each_chunk(count, mn_major, [&](uint32_t address, int first, int k) {
     uint16_t bits[8];
-    std::memcpy(bits, cta.memory + (address - first_address), sizeof bits);
+    std::memcpy(bits, memory_at(address, cta), sizeof bits);
     for (int i = 0; i < 8; ++i)
       if (mn_major)
         out[k * count + first + i] = value_of(bits[i], dtype, table);

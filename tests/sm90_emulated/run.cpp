@@ -1,5 +1,6 @@
 #include "tests/sm90_emulated/run.hpp"
 
+#include <array>
 #include <deque>
 #include <memory>
 
@@ -58,12 +59,20 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
   const std::string config = options.config.empty() ? host.space(problem, device).at(0) : options.config;
   const gpu::Recipe recipe = host.recipe(problem, device, config);
   static const gpu::Driver driver = driver_for_maps();
+  struct alignas(256) Line {
+    std::array<uint64_t, 32> words;
+  };
+  std::vector<Line> workspace(recipe.workspace_bytes / sizeof(Line) + 1);
+  for (Line& line : workspace) line.words.fill(~uint64_t{0});
+  Operands with_workspace = operands;
+  with_workspace.workspace = workspace.data();
+  with_workspace.workspace_bytes = recipe.workspace_bytes;
   std::vector<std::string> notes;
   uint64_t seed = options.seed;
   for (const gpu::Step& step : recipe.steps) {
     const Instance& instance = find_instance(step.unit);
     alignas(64) std::byte params[gpu::largest_params_bytes];
-    step.bind(driver, operands, params);
+    step.bind(driver, with_workspace, params);
     const Launch shape{step.grid, step.unit.cluster, step.unit.threads, step.unit.smem_bytes, registers_of(step.unit)};
     const std::vector<std::string> more = launch(shape, seed++, [&] { instance.run(params); });
     notes.insert(notes.end(), more.begin(), more.end());

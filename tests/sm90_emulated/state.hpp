@@ -17,7 +17,8 @@
 
 namespace attune::emulator {
 
-constexpr float poison = std::numeric_limits<float>::quiet_NaN();
+// Where shared memory begins, so that no address of it is 0; and how far the windows of a cluster's CTAs are apart.
+constexpr uint32_t first_address = 1024, window_step = 1 << 24;
 
 struct Cta;
 struct Warp;
@@ -221,6 +222,7 @@ void check_barrier(const uint64_t* state);
 void arrive_from_machine(uint64_t* barrier);
 
 Range range_of(const void* pointer, size_t bytes);  // in the memory of any CTA
+char* memory_at(uint32_t address, const Cta& cta);
 std::string text_of(const Range& range);
 std::string where();  // "CTA (0, 0, 0) thread 5"
 
