@@ -1,4 +1,5 @@
 // sm90/fwd on the emulated machine, through the lab's gate.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/sm90_emulated/run.hpp"
@@ -38,6 +39,17 @@ TEST(EmulatedFwd, AnyNumberOfMultiprocessors) {
   const std::string problem = "fwd b2 h4/2 q200 k200 d64 f16 causal-br";
   for (const int sm_count : {1, 3, 7, 132})
     EXPECT_EQ(verdict(kernel, problem, every_configuration(kernel, problem, {1}, sm_count)), "");
+}
+
+TEST(EmulatedFwd, AMutantDoesNotPass) {
+  const Options right{
+      ".warpgroups = 1, .block_n = 64, .stages_k = 8, .stages_v = 8, .q_slots = 2, .consumer_registers = 240, "
+      ".producer_registers = 24, .turns = Turns::none, .early_waits = false"};
+  Options mutant = right;
+  mutant.scope = "sm90_fwd_mutant";
+  const std::string problem = "fwd b1 h1/1 q50 k60 d64 f16 causal-br";
+  EXPECT_EQ(verdict("sm90/fwd", problem, right), "");
+  EXPECT_THAT(verdict("sm90/fwd", problem, mutant), testing::HasSubstr("without having waited for its products"));
 }
 
 }  // namespace

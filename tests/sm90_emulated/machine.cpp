@@ -326,9 +326,8 @@ void Machine::report_deadlock() {
 }
 
 void Machine::finish_cluster() {
-  for (const Transport& transport : transports)
-    record("ended", fmt::format("the kernel ended while {} was under way", transport.what));
-  transports.clear();
+  if (!transports.empty())
+    throw Failure(fmt::format("the kernel ended while {} was under way", transports.front().what));
   mbarrier_waits.clear();
   for (const std::shared_ptr<Store>& store : stores) advance(*store), advance(*store);
   stores.clear();

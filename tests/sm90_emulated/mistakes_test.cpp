@@ -32,6 +32,7 @@ enum class Mistake {
   lane_missing,       // at a shuffle
   registers_missing,  // more are taken than were given
   barrier_not_made,
+  load_left_behind,  // when the kernel ends
 };
 
 constexpr int size = 64, tiles = 7, stages = 2, threads = 256, tile_bytes = size * size * 2;
@@ -133,6 +134,8 @@ inline void run(const Params& params) {
   for (int i = 0; i < size / 2; ++i)
     params.out[(warp * 16 + lane / 4 + i / 2 % 2 * 8) * size + i / 4 * 8 + lane % 4 * 2 + i % 2] = d[i];
   store_tiles(params, shared);
+  if (params.mistake == Mistake::load_left_behind && threadIdx.x == 0)
+    tma_load_5d(shared.a[0], params.a, shared.spare, 0, 0, 0, 0, 0, Evict::normal);
 }
 
 }  // namespace attune::device::planted
@@ -243,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
                 AllOf(HasSubstr("deadlock"), HasSubstr("mbarrier 'full'"), HasSubstr("and 16 bytes are missing"))},
         Planted{"bytes_too_few", Mistake::bytes_too_few,
                 AnyOf(HasSubstr("bytes of its phase are missing"), HasSubstr("bytes are missing"),
-                      HasSubstr("wrong product"))},
+                      HasSubstr("ended while"), HasSubstr("wrong product"))},
         Planted{"wrong_parity", Mistake::wrong_parity,
                 AnyOf(HasSubstr("wrong product"), HasSubstr("mbarrier 'full'"), HasSubstr("arrives at the mbarrier"))},
         Planted{"no_tile_wait", Mistake::no_tile_wait,
@@ -262,7 +265,9 @@ INSTANTIATE_TEST_SUITE_P(
                 AnyOf(HasSubstr("shfl.sync.bfly"), HasSubstr("that have not come to"))},
         Planted{"registers_missing", Mistake::registers_missing,
                 AllOf(HasSubstr("deadlock"), HasSubstr("96 registers more"), HasSubstr("free"))},
-        Planted{"barrier_not_made", Mistake::barrier_not_made, HasSubstr("not initialised")}),
+        Planted{"barrier_not_made", Mistake::barrier_not_made, HasSubstr("not initialised")},
+        Planted{"load_left_behind", Mistake::load_left_behind, HasSubstr("the kernel ended while the load of a box"),
+                false}),
     [](const testing::TestParamInfo<Planted>& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -70,7 +70,9 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
   std::vector<std::string> notes;
   uint64_t seed = options.seed;
   for (const gpu::Step& step : recipe.steps) {
-    const Instance& instance = find_instance(step.unit);
+    jit::DeviceUnit unit = step.unit;
+    if (!options.scope.empty()) unit.scope = options.scope;
+    const Instance& instance = find_instance(unit);
     alignas(64) std::byte params[gpu::largest_params_bytes];
     step.bind(driver, with_workspace, params);
     const Launch shape{step.grid, step.unit.cluster, step.unit.threads, step.unit.smem_bytes, registers_of(step.unit)};

@@ -20,6 +20,7 @@ struct Options {
   std::string config{};  // as the recipe writes it; "": the kernel's own choice
   uint64_t seed = 0;     // of the order of everything; seeds 0 to 4 differ the most
   int sm_count = 2;
+  std::string scope{};  // of the instance to run instead of that of the recipe, if any
 };
 
 // Runs the kernel. Throws Failure, or for a kernel that is not compiled std::runtime_error with the line to add.
