@@ -11,6 +11,8 @@ namespace {
 const BoxMap& map_of(const device::TensorMap& map) {
   const auto& box = reinterpret_cast<const BoxMap&>(map);
   if (box.magic != BoxMap::seal) fail("uses a tensor map that was not encoded");
+  if (box.swizzle != 0 && box.box[0] * box.element_bytes != 16 << box.swizzle)
+    fail("uses a tensor map whose rows are narrower than its swizzle, which is not emulated");
   return box;
 }
 
@@ -62,16 +64,14 @@ void begin(Transport transport) {
     check_overwritten_products(range, transport.what);
     for (const Transport& other : machine->transports)
       for (const Range& written : other.writes)
-        if (range.overlaps(written)) note(fmt::format("started {} while {} was under way", transport.what, other.what));
+        if (range.overlaps(written))
+          note("written twice", fmt::format("started {} while {} was under way", transport.what, other.what));
   }
   machine->transports.push_back(std::move(transport));
   maybe_pause();
 }
 
-char* memory_of(const Range& range) {
-  constexpr uint32_t first_address = 1024;
-  return range.cta->memory + (range.begin - first_address);
-}
+char* memory_of(const Range& range) { return memory_at(range.begin, *range.cta); }
 
 void spoil(const Range& range) { std::memset(memory_of(range), 0xff, range.end - range.begin); }
 

@@ -2,11 +2,13 @@
 // folder instructions/ must come first on the include path.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/common/divisor.cuh"
 #include "kernels/common/types.cuh"
@@ -70,6 +72,33 @@ T __ldg(const T* pointer) {
 inline void __syncthreads() { attune::emulator::block_barrier(); }
 inline int __syncthreads_or(int value) { return attune::emulator::block_or(value != 0); }
 inline void __syncwarp(uint32_t mask = 0xffffffffu) { attune::emulator::warp_barrier(mask); }
+inline long long clock64() { return attune::emulator::clock(); }
+
+// What other threads do meanwhile is done in between.
+template <typename T, typename Change>
+T attune_atomic(T* address, Change change) {
+  attune::emulator::maybe_pause();
+  const T old = *address;
+  *address = change(old);
+  return old;
+}
+template <typename T>
+T atomicAdd(T* address, std::type_identity_t<T> x) {
+  return attune_atomic(address, [x](T old) { return old + x; });
+}
+template <typename T>
+T atomicMax(T* address, std::type_identity_t<T> x) {
+  return attune_atomic(address, [x](T old) { return std::max(old, x); });
+}
+template <typename T>
+T atomicExch(T* address, std::type_identity_t<T> x) {
+  return attune_atomic(address, [x](T) { return x; });
+}
+template <typename T>
+T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> x) {
+  return attune_atomic(address, [=](T old) { return old == expected ? x : old; });
+}
+
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 

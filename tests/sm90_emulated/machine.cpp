@@ -14,7 +14,6 @@ namespace attune::emulator {
 namespace {
 
 constexpr size_t stack_bytes = 96 << 10, window_bytes = 256 << 10;
-constexpr uint32_t first_address = 1024, window_step = 1 << 24;
 constexpr uint64_t stack_seal = 0x7374'6163'6b21'2121;
 
 // Memory that is kept from launch to launch; what is never touched costs nothing.
@@ -60,11 +59,13 @@ std::string where() {
 }
 
 void fail(const std::string& what) { throw Failure(fmt::format("{} {}", where(), what)); }
-void note(const std::string& what) { machine->record(fmt::format("{} {}", where(), what)); }
+void note(const std::string& kind, const std::string& what) {
+  machine->record(kind, fmt::format("{} {}", where(), what));
+}
 
-void Machine::record(std::string what) {
-  constexpr size_t enough = 20;
-  if (notes.size() < enough && std::ranges::find(notes, what) == notes.end()) notes.push_back(std::move(what));
+void Machine::record(const std::string& kind, std::string what) {
+  constexpr unsigned enough = 3;
+  if (notes_of_kind[kind]++ < enough) notes.push_back(std::move(what));
 }
 
 Machine::Machine(const Launch& launch, uint64_t seed, const std::function<void()>& of_thread)
@@ -78,6 +79,7 @@ Machine::Machine(const Launch& launch, uint64_t seed, const std::function<void()
                                         {Timing::whenever, Timing::at_last}};
   copies = table[seed % std::size(table)][0];
   products = table[seed % std::size(table)][1];
+  some_start_late = seed % 2 == 1;
   elected = static_cast<unsigned>(random() % 32);
 }
 
@@ -99,6 +101,8 @@ void Machine::build(Index first_cta) {
     cta.memory = windows.piece(rank);
     // Nothing may rely on what is in shared memory at first.
     std::fill_n(reinterpret_cast<uint32_t*>(cta.memory), window_bytes / 4, 0xffffffffu);
+    const bool late = some_start_late && chance(2);
+    if (late) held_back.push_back(&cta);
     cta.warps.resize(shape.threads / 32);
     cta.warpgroups.resize((shape.threads + 127) / 128);
     for (unsigned w = 0; w < cta.warps.size(); ++w) {
@@ -110,7 +114,7 @@ void Machine::build(Index first_cta) {
       warp.lanes.resize(32);
       warp.runnable = 0xffffffffu;
       warp.queued = true;
-      ready.push_back(&warp);
+      if (!late) ready.push_back(&warp);
       for (unsigned i = 0; i < 32; ++i) {
         Lane& lane = warp.lanes[i];
         lane.thread = w * 32 + i;
@@ -198,6 +202,11 @@ void maybe_pause() {
   if (machine->chance(4)) machine->pause();
 }
 
+int64_t clock() {
+  machine->pause();
+  return machine->ticks += 1000;
+}
+
 void Machine::wake(Lane& lane) {
   Warp& warp = *lane.warp;
   lane.waits_for = nullptr;
@@ -246,15 +255,22 @@ void Machine::schedule() {
       ready[i] = ready.back();
       ready.pop_back();
       run_warp(warp);
-    } else if (!perform_something() && !let_somebody_give_up()) {
+    } else if (!perform_something() && !start_somebody() && !let_somebody_give_up()) {
       report_deadlock();
     }
   }
 }
 
-// Of all that is under way, something; false if nothing is. Copies first: that leaves products as late as they can be.
+// Of all that is under way, something; false if nothing is. Copies first, unless they are late themselves: that leaves
+// products as late as they can be.
 bool Machine::perform_something() {
-  if (!transports.empty()) {
+  const bool copies_first = copies != Timing::at_last || chance(4);
+  std::vector<Warpgroup*> busy;
+  if (transports.empty() || !copies_first)
+    for (Cta& cta : ctas)
+      for (Warpgroup& warpgroup : cta.warpgroups)
+        if (warpgroup.has_work()) busy.push_back(&warpgroup);
+  if (!transports.empty() && busy.empty()) {
     const size_t i = random() % transports.size();
     std::swap(transports[i], transports.back());
     const Transport transport = std::move(transports.back());
@@ -263,12 +279,15 @@ bool Machine::perform_something() {
     transport.perform();
     return true;
   }
-  std::vector<Warpgroup*> busy;
-  for (Cta& cta : ctas)
-    for (Warpgroup& warpgroup : cta.warpgroups)
-      if (warpgroup.has_work()) busy.push_back(&warpgroup);
   if (busy.empty()) return false;
   perform_product(*busy[random() % busy.size()]);
+  return true;
+}
+
+bool Machine::start_somebody() {
+  if (held_back.empty()) return false;
+  for (Warp& warp : held_back.back()->warps) ready.push_back(&warp);
+  held_back.pop_back();
   return true;
 }
 
@@ -303,14 +322,12 @@ void Machine::report_deadlock() {
     for (const auto& [what, who] : waiting)
       text += fmt::format("\n  {} {} waits for {}", cta.name(), list_of(who), what);
   }
-  for (const std::string& line : notes) text += "\n  note: " + line;
   throw Failure(text);
 }
 
 void Machine::finish_cluster() {
-  for (const Transport& transport : transports)
-    record(fmt::format("the kernel ended while {} was under way", transport.what));
-  transports.clear();
+  if (!transports.empty())
+    throw Failure(fmt::format("the kernel ended while {} was under way", transports.front().what));
   mbarrier_waits.clear();
   for (const std::shared_ptr<Store>& store : stores) advance(*store), advance(*store);
   stores.clear();
@@ -336,105 +353,16 @@ std::vector<std::string> launch(const Launch& shape, uint64_t seed, const std::f
   machine = &own;
   block_size = {shape.threads, 1, 1};
   grid_size = {grid.x, grid.y, grid.z};
-  for (unsigned z = 0; z < grid.z; z += cluster.z)
-    for (unsigned y = 0; y < grid.y; y += cluster.y)
-      for (unsigned x = 0; x < grid.x; x += cluster.x) own.run_cluster({x, y, z});
+  try {
+    for (unsigned z = 0; z < grid.z; z += cluster.z)
+      for (unsigned y = 0; y < grid.y; y += cluster.y)
+        for (unsigned x = 0; x < grid.x; x += cluster.x) own.run_cluster({x, y, z});
+  } catch (const Failure& failure) {
+    std::string text = failure.what();
+    for (const std::string& line : own.notes) text += "\n  note: " + line;
+    throw Failure(text);
+  }
   return own.notes;
-}
-
-// Shared memory.
-
-void* dynamic_shared_memory() { return current->warp->cta->memory; }
-
-uint32_t shared_address(const void* pointer) {
-  const Cta& cta = *current->warp->cta;
-  const auto* const at = static_cast<const char*>(pointer);
-  if (at < cta.memory || at > cta.memory + cta.smem_bytes)
-    fail("takes the address in shared memory of something that does not lie in that of its CTA");
-  return first_address + static_cast<uint32_t>(at - cta.memory);
-}
-
-uint32_t remote_address(uint32_t address, uint32_t cta) {
-  if (cta >= machine->ctas.size())
-    fail(fmt::format("maps an address to CTA {} of a cluster of {}", cta, machine->ctas.size()));
-  return address % window_step + (cta + 1) * window_step;
-}
-
-void* shared_pointer(uint32_t address, size_t bytes) {
-  const uint32_t window = address / window_step, offset = address % window_step;
-  Cta& cta = window == 0 ? *current->warp->cta : machine->ctas[window - 1];
-  if (offset < first_address || offset + bytes > first_address + cta.smem_bytes)
-    fail(fmt::format("reaches shared memory 0x{:x}, which is outside the {} bytes of {}", offset, cta.smem_bytes,
-                     cta.name()));
-  if (!cta.started) fail(fmt::format("reaches the shared memory of {}, which has not started", cta.name()));
-  if (cta.live == 0) fail(fmt::format("reaches the shared memory of {}, which has ended", cta.name()));
-  return cta.memory + (offset - first_address);
-}
-
-Range range_of(const void* pointer, size_t bytes) {
-  const auto* const at = static_cast<const char*>(pointer);
-  for (const Cta& cta : machine->ctas)
-    if (at >= cta.memory && at + bytes <= cta.memory + cta.smem_bytes) {
-      const auto begin = first_address + static_cast<uint32_t>(at - cta.memory);
-      return {&cta, begin, begin + static_cast<uint32_t>(bytes)};
-    }
-  fail(fmt::format("{} bytes do not lie in shared memory", bytes));
-}
-
-std::string text_of(const Range& range) {
-  return fmt::format("shared memory 0x{:x}..0x{:x}", range.begin - first_address, range.end - first_address);
-}
-
-uint32_t cluster_rank() { return current->warp->cta->rank; }
-uint32_t cluster_size() { return static_cast<uint32_t>(machine->ctas.size()); }
-
-// Warps.
-
-void warp_collective(const char* instruction, uint32_t mask, void* argument, Combine combine) {
-  Lane& lane = *current;
-  Warp& warp = *lane.warp;
-  const uint32_t bit = 1u << lane.thread % 32;
-  if ((mask & bit) == 0) fail(fmt::format("executes {} without being in its mask {:08x}", instruction, mask));
-  auto at =
-      std::ranges::find_if(warp.collectives, [&](const Collective& c) { return c.arrived != 0 && c.mask == mask; });
-  if (at == warp.collectives.end()) {
-    at = std::ranges::find(warp.collectives, 0u, &Collective::arrived);
-    if (at == warp.collectives.end()) at = warp.collectives.emplace(warp.collectives.end());
-    at->instruction = instruction;
-    at->mask = mask;
-    std::ranges::fill(at->arguments, nullptr);
-  }
-  if (std::strcmp(at->instruction, instruction) != 0)
-    fail(fmt::format("executes {} while other lanes of its warp execute {}", instruction, at->instruction));
-  at->arguments[lane.thread % 32] = argument;
-  at->arrived |= bit;
-  if (at->arrived != mask) {
-    const uint32_t all = mask;
-    machine->wait([instruction, all, &warp] {
-      uint32_t here = 0;
-      for (const Collective& c : warp.collectives)
-        if (c.mask == all) here = c.arrived;
-      return fmt::format("the {} lanes of its warp that have not come to {}", std::popcount(all & ~here), instruction);
-    });
-    return;
-  }
-  combine(at->arguments);
-  at->arrived = 0;
-  for (Lane& other : warp.lanes)
-    if (mask >> other.thread % 32 & 1 && &other != &lane) machine->wake(other);
-}
-
-void warp_barrier(uint32_t mask) {
-  warp_collective("__syncwarp", mask, nullptr, [](void* const(&)[32]) {});
-}
-
-void whole_warp(const char* instruction) {
-  warp_collective(instruction, 0xffffffffu, nullptr, [](void* const(&)[32]) {});
-}
-
-bool elect_one() {
-  whole_warp("elect.sync");
-  return current->thread % 32 == machine->elected;
 }
 
 }  // namespace attune::emulator

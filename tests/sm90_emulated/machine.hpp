@@ -40,8 +40,8 @@ struct Index {
 };
 inline Index thread_index, block_index, block_size, grid_size;  // of the thread that runs
 
-[[noreturn]] void fail(const std::string& what);  // says which thread does it
-void note(const std::string& what);               // the same, for the notes
+[[noreturn]] void fail(const std::string& what);              // says which thread does it
+void note(const std::string& kind, const std::string& what);  // the same, for the notes
 
 // Shared memory. An address is that of PTX: an offset into the CTA's own memory, or the window of another CTA.
 void* dynamic_shared_memory();
@@ -53,6 +53,8 @@ uint32_t cluster_size();
 
 // Lets other warps run before this one goes on, now and then.
 void maybe_pause();
+
+int64_t clock();  // rises, and lets others run
 
 // Calls combine with the arguments of all lanes of `mask` when the last of them has come; they must all have come to
 // the same instruction.

@@ -81,13 +81,12 @@ float value_of(uint16_t bits, device::Dtype dtype, const float* table) {
 void unpack(const Cta& cta, const Operand16& operand, int count, bool mn_major, device::Dtype dtype, float* out) {
   const float* const table = f16_table();
   const Range all = operand.range(cta, count, mn_major);
-  constexpr uint32_t first_address = 1024;
   if (all.begin < first_address || all.end > first_address + cta.smem_bytes)
     throw Failure(
         fmt::format("a product of {} reads {}, outside its {} bytes", cta.name(), text_of(all), cta.smem_bytes));
   operand.each_chunk(count, mn_major, [&](uint32_t address, int first, int k) {
     uint16_t bits[8];
-    std::memcpy(bits, cta.memory + (address - first_address), sizeof bits);
+    std::memcpy(bits, memory_at(address, cta), sizeof bits);
     for (int i = 0; i < 8; ++i)
       if (mn_major)
         out[k * count + first + i] = value_of(bits[i], dtype, table);
@@ -213,7 +212,8 @@ void issue_product(const ProductForm& form, float* accumulators, const uint32_t*
       for (const Transport& transport : machine->transports)
         for (const Range& written : transport.writes)
           if (range.overlaps(written))
-            note(fmt::format("issued a product that reads {} while {} was under way", text_of(range), transport.what));
+            note("read early",
+                 fmt::format("issued a product that reads {} while {} was under way", text_of(range), transport.what));
   }
   Product& product = warpgroup.products[number - warpgroup.done];
   if (!(product.form == form) || product.a != a || product.b != b || product.accumulate != accumulate)
@@ -287,12 +287,12 @@ void check_overwritten_products(const Range& written, const std::string& by) {
         for (const Product& product : warpgroup.products)
           for (const Range& read : ranges_of(cta, product))
             if (read.overlaps(written))
-              note(fmt::format("started {} while a product of {} that reads {} was not done", by, name_of(warpgroup),
-                               text_of(read)));
+              return note("overwritten", fmt::format("started {} while a product of {} that reads {} was not done", by,
+                                                     name_of(warpgroup), text_of(read)));
 }
 
 void note_unsettled(const Lane& lane) {
-  if (!lane.chains.empty()) note("ended without having waited for its products");
+  if (!lane.chains.empty()) note("unsettled", "ended without having waited for its products");
 }
 
 }  // namespace attune::emulator

@@ -1,35 +1,17 @@
 #include "tests/sm90_emulated/run.hpp"
 
+#include <array>
+#include <deque>
 #include <memory>
 
 #include "core/error.hpp"
 #include "core/problem.hpp"
+#include "tests/sm90_emulated/instances.hpp"
 #include "tests/sm90_emulated/machine.hpp"
 #include "tests/sm90_emulated/tensor_map.hpp"
 
 namespace attune::emulator {
 namespace {
-
-std::vector<Instance>& instances() {
-  static std::vector<Instance> list;
-  return list;
-}
-
-// "attune::device::sm90_fwd" is "sm90_fwd".
-std::string_view short_scope(std::string_view scope) { return scope.substr(scope.rfind(':') + 1); }
-
-const Instance& instance_of(const jit::DeviceUnit& unit) {
-  for (const Instance& instance : instances())
-    if (instance.scope == short_scope(unit.scope) && instance.variant == unit.variant &&
-        instance.config == unit.config) {
-      if (instance.params_bytes != unit.params_bytes)
-        throw std::runtime_error(fmt::format("{}: Params have {} bytes here and {} for the host", unit.name,
-                                             instance.params_bytes, unit.params_bytes));
-      return instance;
-    }
-  throw std::runtime_error(fmt::format("not compiled for the emulator; add\nATTUNE_EMULATED({}, ({}), ({}))",
-                                       short_scope(unit.scope), unit.variant, unit.config));
-}
 
 // Registers per thread at the start: as many as the roles want together, where they are known.
 unsigned registers_of(const jit::DeviceUnit& unit) {
@@ -64,8 +46,6 @@ class EmulatedExecutor final : public lab::Executor {
 
 }  // namespace
 
-void register_instance(Instance instance) { instances().push_back(std::move(instance)); }
-
 gpu::DeviceProperties device_of(int sm_count) {
   gpu::DeviceProperties device = gpu::typical_device("sm_90a");
   device.sm_count = sm_count;
@@ -79,15 +59,20 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
   const std::string config = options.config.empty() ? host.space(problem, device).at(0) : options.config;
   const gpu::Recipe recipe = host.recipe(problem, device, config);
   static const gpu::Driver driver = driver_for_maps();
-  // Whatever is in the workspace, and not more of it than was asked for.
-  std::vector<uint64_t> workspace(recipe.workspace_bytes / sizeof(uint64_t) + 64, ~uint64_t{0});
+  struct alignas(256) Line {
+    std::array<uint64_t, 32> words;
+  };
+  std::vector<Line> workspace(recipe.workspace_bytes / sizeof(Line) + 1);
+  for (Line& line : workspace) line.words.fill(~uint64_t{0});
   Operands with_workspace = operands;
-  with_workspace.workspace = reinterpret_cast<void*>(
-      device::round_up<uintptr_t>(reinterpret_cast<uintptr_t>(workspace.data()), 256));
+  with_workspace.workspace = workspace.data();
+  with_workspace.workspace_bytes = recipe.workspace_bytes;
   std::vector<std::string> notes;
   uint64_t seed = options.seed;
   for (const gpu::Step& step : recipe.steps) {
-    const Instance& instance = instance_of(step.unit);
+    jit::DeviceUnit unit = step.unit;
+    if (!options.scope.empty()) unit.scope = options.scope;
+    const Instance& instance = find_instance(unit);
     alignas(64) std::byte params[gpu::largest_params_bytes];
     step.bind(driver, with_workspace, params);
     const Launch shape{step.grid, step.unit.cluster, step.unit.threads, step.unit.smem_bytes, registers_of(step.unit)};
@@ -97,33 +82,48 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
   return notes;
 }
 
-std::vector<std::string> configurations(std::string_view kernel, const std::string& problem, int sm_count) {
-  return gpu::find_gpu_kernel(kernel).space(parse_problem(problem), device_of(sm_count));
+std::vector<Options> every_configuration(std::string_view kernel, const std::string& problem,
+                                         std::initializer_list<uint64_t> seeds, int sm_count) {
+  std::vector<Options> list;
+  for (const std::string& config : gpu::find_gpu_kernel(kernel).space(parse_problem(problem), device_of(sm_count)))
+    for (const uint64_t seed : seeds) list.push_back({config, seed, sm_count});
+  return list;
 }
 
-std::string verdict(std::string_view kernel, const lab::Case& c, const Options& options) {
+std::string verdict(std::string_view kernel, const lab::Case& c, std::span<const Options> runs) {
+  if (runs.empty()) return fmt::format("{} has no configuration for '{}'", kernel, c.problem);
   static cpu::Threads threads{attune_options{}};
   static const std::unique_ptr<lab::ReferenceSource> reference = lab::make_cpu_reference(threads);
-  EmulatedExecutor executor(kernel, options);
-  lab::Checker checker(executor, *reference, threads);
+  std::deque<EmulatedExecutor> executors;
+  std::vector<lab::Contestant> contestants;
+  for (const Options& options : runs)
+    contestants.push_back({&executors.emplace_back(kernel, options), std::string(kernel)});
+  lab::Checker checker(executors.front(), *reference, threads);
   std::string text;
-  try {
-    const lab::Outcome outcome = checker.check(c);
-    if (outcome.ok() && outcome.unsupported.empty() && outcome.not_applicable.empty()) return "";
-    text = outcome.unsupported.empty() ? outcome.judgement.failure + outcome.not_applicable : outcome.unsupported;
-    text += fmt::format("; rel_rms {} of {}, max_ulp {}, lse_err {}", outcome.judgement.rel_rms,
-                        outcome.judgement.rel_rms_bound, outcome.judgement.max_ulp, outcome.judgement.lse_err);
-  } catch (const std::exception& error) {
-    text = error.what();
+  const std::vector<lab::Outcome> outcomes = checker.check(c, contestants);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    const lab::Outcome& outcome = outcomes[i];
+    if (outcome.ok() && outcome.unsupported.empty() && outcome.not_applicable.empty()) continue;
+    const Options& options = runs[i];
+    const std::string config = options.config.empty() ? "its own configuration" : "{" + options.config + "}";
+    text += fmt::format("{} with {}, seed {}, {} SMs, on '{}', input {}, storage {}: {}", kernel, config, options.seed,
+                        options.sm_count, c.problem, name_of(c.input), name_of(c.storage),
+                        outcome.unsupported + outcome.not_applicable + outcome.judgement.failure);
+    if (outcome.judgement.rel_rms != 0)
+      text += fmt::format("; rel_rms {} of {}, max_ulp {}, lse_err {}", outcome.judgement.rel_rms,
+                          outcome.judgement.rel_rms_bound, outcome.judgement.max_ulp, outcome.judgement.lse_err);
+    for (const std::string& line : executors[i].notes) text += "\n  note: " + line;
+    text += "\n";
   }
-  for (const std::string& line : executor.notes) text += "\nnote: " + line;
-  const std::string config = options.config.empty() ? "its own configuration" : "{" + options.config + "}";
-  return fmt::format("{} with {}, seed {}, {} SMs, on '{}', input {}, storage {}: {}", kernel, config, options.seed,
-                     options.sm_count, c.problem, name_of(c.input), name_of(c.storage), text);
+  return text;
+}
+
+std::string verdict(std::string_view kernel, const std::string& problem, std::span<const Options> runs) {
+  return verdict(kernel, lab::Case{problem, "", lab::InputKind::normal, 1, lab::Storage::dense, std::nullopt}, runs);
 }
 
 std::string verdict(std::string_view kernel, const std::string& problem, const Options& options) {
-  return verdict(kernel, lab::Case{problem, "", lab::InputKind::normal, 1, lab::Storage::dense, std::nullopt}, options);
+  return verdict(kernel, problem, std::span(&options, 1));
 }
 
 }  // namespace attune::emulator

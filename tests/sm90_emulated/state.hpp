@@ -17,7 +17,8 @@
 
 namespace attune::emulator {
 
-constexpr float poison = std::numeric_limits<float>::quiet_NaN();
+// Where shared memory begins, so that no address of it is 0; and how far the windows of a cluster's CTAs are apart.
+constexpr uint32_t first_address = 1024, window_step = 1 << 24;
 
 struct Cta;
 struct Warp;
@@ -159,7 +160,7 @@ struct Machine {
   bool ask(std::function<bool()> question);
   void wake(Lane& lane);
   void wake_all(std::vector<Lane*>& lanes);
-  void record(std::string what);  // a note
+  void record(const std::string& kind, std::string what);  // a note: of each kind the first few
 
   bool chance(unsigned one_in) { return random() % one_in == 0; }
 
@@ -167,10 +168,12 @@ struct Machine {
   const std::function<void()>& body;
   std::mt19937 random;
   Timing copies, products;
+  bool some_start_late;
   unsigned elected;  // the lane that elect_one chooses
 
   std::vector<Cta> ctas;
   std::vector<Warp*> ready;
+  std::vector<Cta*> held_back;  // which start when nothing else can go on
   std::vector<Transport> transports;
   std::vector<std::shared_ptr<Store>> stores;
   std::unordered_map<const uint64_t*, std::vector<std::pair<Lane*, uint32_t>>> mbarrier_waits;
@@ -180,9 +183,11 @@ struct Machine {
   unsigned live = 0;
   uint64_t progress = 0, progress_when_given_up = 0;
   unsigned rounds_given_up = 0;
+  int64_t ticks = 0;
   Fibre scheduler;
   std::exception_ptr failure;
   std::vector<std::string> notes;
+  std::unordered_map<std::string, unsigned> notes_of_kind;
 
  private:
   void build(Index first_cta);
@@ -193,6 +198,7 @@ struct Machine {
   void leave_to_others(Lane& lane);
   static void answer(Warp& warp);
   [[noreturn]] void report_deadlock();
+  bool start_somebody();
   bool let_somebody_give_up();
   void finish_cluster();
   static void enter();
@@ -216,6 +222,7 @@ void check_barrier(const uint64_t* state);
 void arrive_from_machine(uint64_t* barrier);
 
 Range range_of(const void* pointer, size_t bytes);  // in the memory of any CTA
+char* memory_at(uint32_t address, const Cta& cta);
 std::string text_of(const Range& range);
 std::string where();  // "CTA (0, 0, 0) thread 5"
 
