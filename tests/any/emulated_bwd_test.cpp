@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "lab/check/checker.hpp"
+#include "lab/check/method.hpp"
 #include "lab/check/random_problem.hpp"
 #include "lab/sets.hpp"
 #include "tests/support/budget.hpp"
@@ -24,8 +25,8 @@ class BackwardExecutor final : public lab::Executor {
  public:
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   lab::Choice choose(std::string_view, const Problem&) override { return {"any/bwd", "emulated"}; }
-  // Orders in which threads run, and configurations with other numbers of CTAs: a setting must not change a bit, so the
-  // configuration stays within one check.
+  // Seeds for the order in which threads run and for the grid, which must not change a bit. Even steps, so that the
+  // configuration is the same.
   std::vector<std::string> settings() const override { return {"2", "4", "6"}; }
   void run(std::string_view, Tensors& tensors, std::string_view setting) override {
     emulator::backward(tensors.problem, tensors.operands(), static_cast<unsigned>(std::stoi(std::string(setting))) + seed);
@@ -70,6 +71,68 @@ TEST_F(EmulatedBackward, StandsHostileInput) {
       if (++seed % (test::small_budget() ? 4 : 1) == 0)
         expect_good(
             case_of(fmt::format("bwd b1 h2/1 q24 k70 d64 {} causal-br", dtype), input, Storage::dense, seed));
+}
+
+// Other orders of threads, other grids, strides, heads and batches in another order: the same bits.
+TEST_F(EmulatedBackward, GivesTheSameBits) {
+  for (const char* problem : {"bwd b2 h4/2 q40 k70 d40/24 bf16 causal-br sink dsink dlse",
+                              "bwd b2 h2/1 q50 k30 d72 f16 w9,5 bias=1h1k dbias mask=b1qk",
+                              "bwd b2 h2/2 q20 k40 d16 f32 cap5 used-q used-k"})
+    for (const Oracle oracle : lab::check_method_of(parse_problem(problem)).oracles) {
+      Case c = case_of(problem, InputKind::normal, Storage::odd);
+      c.oracle = oracle;
+      expect_good(c);
+    }
+}
+
+// Of keys that no row sees and rows that see none nothing is read, whatever lies there.
+TEST_F(EmulatedBackward, ReadsNothingThatIsNotSeen) {
+  const auto poison = [](Tensors& t, Operand operand, int64_t row_stride, int64_t begin, int64_t end, int64_t dim) {
+    for (int64_t row = begin; row < end; ++row)
+      for (int64_t d = 0; d < dim; ++d)
+        store_element(t[operand].data(), t.problem.dtype, row * row_stride + d, std::nanf(""));
+  };
+  const auto expect_finite = [](Tensors& t, Operand operand, int64_t elements) {
+    for (int64_t i = 0; i < elements; ++i)
+      ASSERT_TRUE(std::isfinite(load_element(t[operand].data(), t.problem.dtype, i)))
+          << row_of(operand).name << " element " << i;
+  };
+  for (const char* dtype : {"f16", "f32"})
+    for (const bool keys : {false, true}) {
+      const int rows = keys ? 40 : 75, all_keys = keys ? 75 : 40;
+      const Problem problem = parse_problem(fmt::format("bwd b1 h1/1 q{} k{} d32 {} {}{}", rows, all_keys, dtype,
+                                                        keys ? "causal-tl" : "causal-br", keys ? "" : " bias=11qk dbias"));
+      Tensors t = lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);
+      if (keys) {
+        poison(t, Operand::k, problem.k.row, 40, 75, 32);
+        poison(t, Operand::v, problem.v.row, 40, 75, 32);
+      } else {
+        poison(t, Operand::q, problem.q.row, 0, 35, 32);
+        poison(t, Operand::dout, problem.dout.row, 0, 35, 32);
+        poison(t, Operand::o, problem.o.row, 0, 35, 32);
+      }
+      emulator::backward(t.problem, t.operands(), 2);
+      expect_finite(t, Operand::dq, rows * 32);
+      expect_finite(t, Operand::dk, all_keys * 32);
+      expect_finite(t, Operand::dv, all_keys * 32);
+      if (!keys) expect_finite(t, Operand::dbias, rows * all_keys);
+    }
+}
+
+// Lengths on a device are data. Whatever they hold, nothing outside the tensors is read (AddressSanitizer looks) or
+// written.
+TEST_F(EmulatedBackward, ClampsLengths) {
+  const Problem problem = parse_problem("bwd b3 h2/1 q30 k40 d24 bf16 var used-q used-k sink dsink");
+  for (const Storage storage : {Storage::padded, Storage::odd}) {
+    const Tensors good = lab::make_inputs(problem, InputKind::normal, 3, storage, threads);
+    for (const int32_t wrong : {-5, 7, 1 << 30}) {
+      Tensors tensors = good;
+      for (const Operand operand : {Operand::cu_seqlens_q, Operand::cu_seqlens_k, Operand::used_q, Operand::used_k})
+        tensors[operand].as<int32_t>()[1] = wrong;
+      emulator::backward(tensors.problem, tensors.operands(), 2);
+      EXPECT_EQ(lab::stray_writes(tensors), "") << wrong;
+    }
+  }
 }
 
 TEST_F(EmulatedBackward, OfRandomProblems) {
