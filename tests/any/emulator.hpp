@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -141,6 +142,7 @@ class Block {
       for (unsigned w = 0; w < warps; ++w)
         while (run_warp((w + seed) % warps, seed)) moved = true;
     }
+    if (failure_) std::rethrow_exception(failure_);
     for (const Fibre& fibre : fibres_)
       if (!fibre.finished) throw std::runtime_error("threads wait at a barrier that others have passed by");
   }
@@ -186,7 +188,11 @@ class Block {
 
   static void enter() {
     Block& block = *current_;
-    block.body_();
+    try {
+      block.body_();
+    } catch (...) {  // nothing above this fibre's stack could catch it
+      block.failure_ = std::current_exception();
+    }
     block.running_->finished = true;
     block.leave(block.block_barrier_);
     block.leave(block.warp_barriers_[thread_index.x / 32]);
@@ -222,6 +228,7 @@ class Block {
   std::vector<Barrier> warp_barriers_;
   std::array<std::vector<Parcel>, 2> exchange_;
   bool or_next_ = false;
+  std::exception_ptr failure_;
   Fibre* running_ = nullptr;
   Turn turn_{};
   ucontext_t scheduler_;
