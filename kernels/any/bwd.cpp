@@ -49,6 +49,9 @@ std::string text_of(const Config& config) {
       .text();
 }
 
+// So that rows and keys, and their sums, can be counted in int.
+constexpr int64_t longest_sequence = int64_t{1} << 29;
+
 // The simple parts serve every problem of a dtype.
 Variant variant_of(Part part, const Problem& problem) {
   if (!is_tiled(part)) return {part, device_dtype(problem.dtype)};
@@ -138,8 +141,12 @@ class Backward final : public gpu::GpuKernel {
   // No card has run it yet: docs/adding-a-kernel.md says what must pass before this line goes.
   bool selectable() const override { return false; }
 
-  std::string refusal_on(const Problem&, const gpu::DeviceProperties& device) const override {
+  std::string refusal_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
     if (device.capability() < 80) return fmt::format("{} is older than sm_80", device.arch());
+    const device::any::Call call = call_of(problem);
+    const int64_t longest = std::max(call.seq_q, call.seq_k);
+    if (longest > longest_sequence)
+      return fmt::format("a sequence of {} is longer than {}", longest, longest_sequence);
     return {};
   }
 

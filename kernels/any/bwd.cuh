@@ -40,10 +40,10 @@ ATTUNE_DEVICE void find_delta(const Params& params, Dtype dtype, int64_t index) 
   const int64_t blocks = ceil_div<int64_t>(call.seq_q, warps), pair = index / blocks;
   const int64_t batch = pair / call.heads, head = pair % call.heads;
   const Scene scene(call, batch);
-  const int64_t row = index % blocks * warps + threadIdx.x / warp_size;
-  if (row >= scene.sequence.seq_q) return;
+  const int row = static_cast<int>(index % blocks) * warps + static_cast<int>(threadIdx.x) / warp_size;
+  if (row >= scene.seq_q) return;
   const auto at = [&](const Strides& strides) {
-    return row_offset(call, strides, batch, scene.sequence.first_row_q + row, head);
+    return row_offset(call, strides, batch, scene.first_row_q + row, head);
   };
   RowStats stats{call.lse[at(call.lse_strides)], 0};
   if (stats.lse == -infinity()) {
@@ -65,7 +65,7 @@ ATTUNE_DEVICE void sum_sink(const Params& params, int64_t head, double* sums) {
   double sum = 0;
   for (int64_t batch = 0; batch < call.batch; ++batch) {
     const Scene scene(call, batch);
-    for (int64_t row = threadIdx.x; row < scene.sequence.seq_q; row += simple_threads) {
+    for (int row = static_cast<int>(threadIdx.x); row < scene.seq_q; row += simple_threads) {
       const RowStats stats = params.stats[stats_offset(params, scene, head, row)];
       if (stats.lse != infinity()) sum -= exp(logit - stats.lse) * stats.delta;
     }
@@ -79,8 +79,8 @@ ATTUNE_DEVICE void sum_sink(const Params& params, int64_t head, double* sums) {
   if (threadIdx.x == 0) params.dsink[head] = static_cast<float>(sums[0]);
 }
 
-ATTUNE_DEVICE RowStats stats_of_row(const Params& params, const Scene& scene, int64_t head, int64_t row) {
-  if (row >= scene.sequence.seq_q) return {infinity(), 0};
+ATTUNE_DEVICE RowStats stats_of_row(const Params& params, const Scene& scene, int64_t head, int row) {
+  if (row >= scene.seq_q) return {infinity(), 0};
   return params.stats[stats_offset(params, scene, head, row)];
 }
 
@@ -99,15 +99,15 @@ struct Gradients {
   const Scene& scene;
   Storage& shared;
   const int lane, own, channel;  // the warp's first row in shared.own, and its first channel
-  const int64_t head, first;     // of the tile; the KV head for keys
+  const int64_t head;            // of the tile; the KV head for keys
+  const int first;               // of its rows or keys
   Range others;                  // what the tile's rows or keys meet
-  int64_t tiles;                 // of each head
   RowStats own_stats[2];         // of rows
   float sum[width / 8][4];       // dk or dq
   float sum_v[of_keys ? width / 8 : 1][4];
 
   ATTUNE_DEVICE Gradients(const Params& of_params, const Scene& of_scene, Storage& storage, int64_t of_head,
-                          int64_t of_first)
+                          int of_first)
       : params(of_params),
         call(of_params.call),
         scene(of_scene),
@@ -117,9 +117,8 @@ struct Gradients {
         channel(static_cast<int>(threadIdx.x) / warp_size / config.warps * width),
         head(of_head),
         first(of_first) {
-    const Range tile{first, min_of(first + own_rows, of_keys ? scene.sequence.seq_k : scene.sequence.seq_q)};
+    const Range tile{first, min_of(first + own_rows, of_keys ? scene.seq_k : scene.seq_q)};
     others = of_keys ? scene.rows_of(tile) : scene.keys_of(tile);
-    tiles = others.empty() ? 0 : ceil_div<int64_t>(others.end - others.begin, columns);
     ATTUNE_UNROLL
     for (int n = 0; n < width / 8; ++n) {
       ATTUNE_UNROLL
@@ -140,30 +139,39 @@ struct Gradients {
     for (int i = 0; i < 2; ++i) own_stats[i] = stats_of_row(params, scene, head, first + own + lane / 4 + 8 * i);
   }
 
-  // Of all tiles that are walked over: for keys, those of every head of the group.
-  ATTUNE_DEVICE int64_t count() const { return tiles * (of_keys ? call.group : 1); }
-  ATTUNE_DEVICE int64_t query_head(int64_t index) const { return of_keys ? head * call.group + index / tiles : head; }
-  ATTUNE_DEVICE int64_t begin_of(int64_t index) const {
-    return others.begin + (of_keys ? index % tiles : index) * columns;
+  // Where the walk is: for keys it goes through the rows of every head of the group.
+  struct Place {
+    int64_t query_head;
+    int begin;
+  };
+  ATTUNE_DEVICE Place start() const { return {of_keys ? head * call.group : head, others.begin}; }
+  // False where it ends.
+  ATTUNE_DEVICE bool advance(Place& place) const {
+    place.begin += columns;
+    if (place.begin < others.end) return true;
+    place.begin = others.begin;
+    ++place.query_head;
+    return of_keys && place.query_head < (head + 1) * call.group;
   }
 
-  ATTUNE_DEVICE void load(int64_t index, int stage) {
-    const int64_t begin = begin_of(index);
-    const HeadPair pair = of_keys ? rows_of_head<dtype>(params, scene, query_head(index))
+  ATTUNE_DEVICE void load(const Place& place, int stage) {
+    const HeadPair pair = of_keys ? rows_of_head<dtype>(params, scene, place.query_head)
                                   : keys_of_head<dtype>(params, scene, head / call.group);
-    load_tile<dtype, variant.dim, columns, threads>(shared.other[stage][0], pair.first, begin, others);
-    load_tile<dtype, variant.dim, columns, threads>(shared.other[stage][1], pair.second, begin, others);
+    load_tile<dtype, variant.dim, columns, threads>(shared.other[stage][0], pair.first, place.begin, others);
+    load_tile<dtype, variant.dim, columns, threads>(shared.other[stage][1], pair.second, place.begin, others);
+    cp_async_commit();
     if constexpr (variant.general)
-      load_raised<variant, config>(call, scene, query_head(index), first, begin, shared.raised[stage]);
+      load_raised<variant, config>(call, scene, place.query_head, first, place.begin, shared.raised[stage]);
     if (of_keys && static_cast<int>(threadIdx.x) < columns)
-      shared.stats[stage][threadIdx.x] = stats_of_row(params, scene, query_head(index), begin + threadIdx.x);
+      shared.stats[stage][threadIdx.x] = stats_of_row(params, scene, place.query_head, place.begin + static_cast<int>(threadIdx.x));
   }
 
-  ATTUNE_DEVICE void add(int64_t index, int stage) {
-    const int64_t begin = begin_of(index);
-    const Corner corner(scene, of_keys ? begin : first, of_keys ? first : begin);
+  ATTUNE_DEVICE void add(const Place& place, int stage) {
+    const int mine = first + own + lane / 4;
+    const Range met[2] = {columns_of<of_keys>(scene, mine, place.begin),
+                            columns_of<of_keys>(scene, mine + 8, place.begin)};
     Scores<variant, config> scores;
-    scores.compute(call, shared, own, stage, corner, [&](int e, int column) {
+    scores.compute(call, shared, own, stage, met, [&](int e, int column) {
       if constexpr (of_keys)
         return shared.stats[stage][column];
       else
@@ -176,35 +184,33 @@ struct Gradients {
   }
 
   ATTUNE_DEVICE void walk() {
-    const int64_t all = count();
-    if (all == 0) return;
+    if (others.empty()) return;
     load_own();
-    load(0, 0);
-    cp_async_commit();
-    for (int64_t index = 0; index < all; ++index) {
-      const int stage = static_cast<int>(index % stages);
+    Place next = start();
+    load(next, 0);
+    int stage = 0;
+    for (bool more = true; more;) {
+      const Place now = next;
+      more = advance(next);
       cp_async_wait<0>();
       __syncthreads();  // this tile is there, and all are done with the one before
-      if (stages > 1 && index + 1 < all) {
-        load(index + 1, static_cast<int>((index + 1) % stages));
-        cp_async_commit();
-      }
-      add(index, stage);
-      if (stages == 1 && index + 1 < all) {
+      if (stages > 1 && more) load(next, (stage + 1) % stages);
+      add(now, stage);
+      if (stages == 1 && more) {
         __syncthreads();
-        load(index + 1, 0);
-        cp_async_commit();
+        load(next, 0);
       }
+      stage = (stage + 1) % stages;
     }
   }
 
   ATTUNE_DEVICE void store_sums(const float (&from)[width / 8][4], void* to, const Strides& strides, int dims,
                                 float factor) const {
-    const int64_t stored = of_keys ? scene.stored_k : scene.sequence.stored_q;
-    const int64_t first_row = of_keys ? scene.sequence.first_row_k : scene.sequence.first_row_q;
+    const int stored = of_keys ? scene.stored_k : scene.stored_q;
+    const int64_t first_row = of_keys ? scene.first_row_k : scene.first_row_q;
     ATTUNE_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int64_t row = first + own + lane / 4 + 8 * i;
+      const int row = first + own + lane / 4 + 8 * i;
       if (row >= stored) continue;
       const int64_t at = row_offset(call, strides, scene.batch, first_row + row, head);
       ATTUNE_UNROLL
@@ -238,9 +244,9 @@ ATTUNE_DEVICE void run_gradients(const Params& params, int64_t index, SharedStor
   const int64_t tiles = ceil_div<int64_t>(of_keys ? call.seq_k : call.seq_q, own_rows), pair = index / tiles;
   const Scene scene(call, pair / heads);
   // Under a causal mask the first keys and the last rows have the longest walks, and begin first.
-  const int64_t tile = of_keys ? index % tiles : tiles - 1 - index % tiles;
-  if (tile * own_rows >= (of_keys ? scene.stored_k : scene.sequence.stored_q)) return;
-  Gradients<variant, config> gradients(params, scene, shared, pair % heads, tile * own_rows);
+  const int first = static_cast<int>(of_keys ? index % tiles : tiles - 1 - index % tiles) * own_rows;
+  if (first >= (of_keys ? scene.stored_k : scene.stored_q)) return;
+  Gradients<variant, config> gradients(params, scene, shared, pair % heads, first);
   gradients.walk();
   gradients.store();
 }
@@ -264,7 +270,7 @@ ATTUNE_DEVICE void run_bias(const Params& params, int64_t index, SharedStorage<v
     for (int e = 0; e < 4; ++e) sum[n][e] = rest[n][e] = 0;
   }
 
-  const auto add = [&](const Scene& scene, int64_t head, int64_t row, int64_t key) {
+  const auto add = [&](const Scene& scene, int64_t head, int row, int key) {
     const Range rows = common({row, row + own_rows}, scene.seeing_rows());
     const Range keys = common({key, key + columns}, scene.keys_of(rows));
     if (keys.empty()) return;
@@ -282,7 +288,9 @@ ATTUNE_DEVICE void run_bias(const Params& params, int64_t index, SharedStorage<v
     cp_async_wait<0>();
     __syncthreads();
     Scores<variant, config> scores;
-    scores.compute(call, shared, own, 0, Corner(scene, row, key), [&](int e, int) { return stats[e / 2]; });
+    const Range met[2] = {columns_of<false>(scene, row + own + lane / 4, key),
+                            columns_of<false>(scene, row + own + lane / 4 + 8, key)};
+    scores.compute(call, shared, own, 0, met, [&](int e, int) { return stats[e / 2]; });
     ATTUNE_UNROLL
     for (int n = 0; n < columns / 8; ++n) {
       ATTUNE_UNROLL
@@ -298,7 +306,7 @@ ATTUNE_DEVICE void run_bias(const Params& params, int64_t index, SharedStorage<v
     for (int64_t head = grid.heads.begin(head_block); head < grid.heads.end(head_block); ++head)
       for (int64_t row = grid.rows.begin(row_block); row < grid.rows.end(row_block); ++row)
         for (int64_t key = grid.keys.begin(key_block); key < grid.keys.end(key_block); ++key)
-          add(scene, head, row * own_rows, key * columns);
+          add(scene, head, static_cast<int>(row) * own_rows, static_cast<int>(key) * columns);
   }
 
   // Through shared memory, so that those along a dimension that the bias broadcasts can be added up.
