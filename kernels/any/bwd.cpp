@@ -59,7 +59,8 @@ Variant variant_of(Part part, const Problem& problem) {
   return {part, device_dtype(problem.dtype), compiled_dim(problem), general};
 }
 
-// Those whose dk and dv fit the registers, best first. Not measured: large tiles read less, two stages hide the reading.
+// Those whose dk and dv fit the registers, best first. Not measured: large tiles read less, two stages hide the
+// reading.
 std::vector<Config> configs_for(const Problem& problem, const gpu::DeviceProperties& device) {
   const Variant largest = variant_of(Part::keys, problem);
   const int slices = largest.dim <= 128 ? 1 : largest.dim <= 256 ? 2 : 4;
@@ -145,8 +146,7 @@ class Backward final : public gpu::GpuKernel {
     if (device.capability() < 80) return fmt::format("{} is older than sm_80", device.arch());
     const device::any::Call call = call_of(problem);
     const int64_t longest = std::max(call.seq_q, call.seq_k);
-    if (longest > longest_sequence)
-      return fmt::format("a sequence of {} is longer than {}", longest, longest_sequence);
+    if (longest > longest_sequence) return fmt::format("a sequence of {} is longer than {}", longest, longest_sequence);
     return {};
   }
 
@@ -174,8 +174,8 @@ class Backward final : public gpu::GpuKernel {
     recipe.workspace_bytes = sizeof(RowStats) * static_cast<uint64_t>(problem.heads_q * params.stat_rows);
     for (const Part part : parts_of(problem)) {
       const Variant variant = variant_of(part, problem);
-      recipe.steps.push_back(gpu::make_step(unit_of(variant, config), grid_for(blocks_of(part, config, params)), params,
-                                            bind_params));
+      recipe.steps.push_back(
+          gpu::make_step(unit_of(variant, config), grid_for(blocks_of(part, config, params)), params, bind_params));
     }
     return recipe;
   }

@@ -163,13 +163,14 @@ struct Gradients {
     if constexpr (variant.general)
       load_raised<variant, config>(call, scene, place.query_head, first, place.begin, shared.raised[stage]);
     if (of_keys && static_cast<int>(threadIdx.x) < columns)
-      shared.stats[stage][threadIdx.x] = stats_of_row(params, scene, place.query_head, place.begin + static_cast<int>(threadIdx.x));
+      shared.stats[stage][threadIdx.x] =
+          stats_of_row(params, scene, place.query_head, place.begin + static_cast<int>(threadIdx.x));
   }
 
   ATTUNE_DEVICE void add(const Place& place, int stage) {
     const int mine = first + own + lane / 4;
     const Range met[2] = {columns_of<of_keys>(scene, mine, place.begin),
-                            columns_of<of_keys>(scene, mine + 8, place.begin)};
+                          columns_of<of_keys>(scene, mine + 8, place.begin)};
     Scores<variant, config> scores;
     scores.compute(call, shared, own, stage, met, [&](int e, int column) {
       if constexpr (of_keys)
@@ -251,8 +252,8 @@ ATTUNE_DEVICE void run_gradients(const Params& params, int64_t index, SharedStor
   gradients.store();
 }
 
-// A tile of dbias. Its sums, which may run over everything, are pairs of floats: what rounding took from the first is in
-// the second.
+// A tile of dbias. Its sums, which may run over everything, are pairs of floats: what rounding took from the first is
+// in the second.
 template <Variant variant, Config config>
 ATTUNE_DEVICE void run_bias(const Params& params, int64_t index, SharedStorage<variant, config>& shared) {
   constexpr int own_rows = config.warps * rows_per_warp, columns = config.columns;
@@ -289,7 +290,7 @@ ATTUNE_DEVICE void run_bias(const Params& params, int64_t index, SharedStorage<v
     __syncthreads();
     Scores<variant, config> scores;
     const Range met[2] = {columns_of<false>(scene, row + own + lane / 4, key),
-                            columns_of<false>(scene, row + own + lane / 4 + 8, key)};
+                          columns_of<false>(scene, row + own + lane / 4 + 8, key)};
     scores.compute(call, shared, own, 0, met, [&](int e, int) { return stats[e / 2]; });
     ATTUNE_UNROLL
     for (int n = 0; n < columns / 8; ++n) {

@@ -22,7 +22,7 @@ enum class Part : int32_t {
 struct Variant {
   Part part = Part::keys;
   Dtype dtype = Dtype::f16;
-  int dim = 64;  // of q and k as of v, a multiple of 32; the call's own dims may be smaller
+  int dim = 64;          // of q and k as of v, a multiple of 32; the call's own dims may be smaller
   bool general = false;  // with softcap, bias or mask
 };
 
@@ -72,7 +72,7 @@ struct SharedStorage {
   static constexpr int own_rows = config.warps * rows_per_warp;
   static constexpr int pitch = tile_pitch(variant.dtype, variant.dim);
   using Element = typename StoredAs<variant.dtype>::Type;
-  alignas(16) Element own[2][own_rows][pitch];                    // k and v, or q and dout; in the end sums of dbias
+  alignas(16) Element own[2][own_rows][pitch];  // k and v, or q and dout; in the end sums of dbias
   alignas(16) Element other[config.stages][2][config.columns][pitch];  // the other two
   RowStats stats[config.stages][config.columns];                       // of the rows that are walked over
   // What each score is raised by: its bias, or -inf where the mask hides the key. Only for general variants.

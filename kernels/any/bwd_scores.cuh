@@ -9,7 +9,8 @@
 #ifdef ATTUNE_DEVICE
 namespace attune::device::any_bwd {
 
-// Rows and keys are counted in int: 64 bits would take registers that dk and dv need. The host refuses longer sequences.
+// Rows and keys are counted in int: 64 bits would take registers that dk and dv need. The host refuses longer
+// sequences.
 struct Range {
   int begin, end;
   ATTUNE_DEVICE bool empty() const { return end <= begin; }
@@ -99,7 +100,8 @@ ATTUNE_DEVICE HeadPair keys_of_head(const Params& params, const Scene& scene, in
 template <Dtype dtype, int dim, int rows, int threads, typename Element, int pitch>
 ATTUNE_DEVICE void load_tile(Element (*to)[pitch], const HeadRows& from, int begin, const Range& wanted) {
   constexpr int per_copy = 16 / static_cast<int>(sizeof(Element)), copies = dim / per_copy;
-  const bool aligned = (reinterpret_cast<uint64_t>(from.first) | static_cast<uint64_t>(from.pitch) * sizeof(Element)) % 16 == 0;
+  const bool aligned =
+      (reinterpret_cast<uint64_t>(from.first) | static_cast<uint64_t>(from.pitch) * sizeof(Element)) % 16 == 0;
   const Element* const first = static_cast<const Element*>(from.first);
   const Element* const tile = first + begin * from.pitch;
   const Range there{wanted.begin - begin, wanted.end - begin};
@@ -146,8 +148,8 @@ ATTUNE_DEVICE void load_raised(const Call& call, const Scene& scene, int64_t hea
   }
 }
 
-// Weights of the scores of a warp's 16 rows or keys by a tile of the others, and the gradients of q.k but for the scale,
-// or for Part::biases of what the bias was added to. Both 0 where the row does not see the key.
+// Weights of the scores of a warp's 16 rows or keys by a tile of the others, and the gradients of q.k but for the
+// scale, or for Part::biases of what the bias was added to. Both 0 where the row does not see the key.
 template <Variant variant, Config config>
 struct Scores {
   static constexpr int groups = config.columns / 8;

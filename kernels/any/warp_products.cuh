@@ -1,12 +1,12 @@
-// Products of tiles in shared memory by one warp, 16 rows at a time: on the tensor cores for f16 and bf16 (m16n8k16), by
-// multiply-adds for f32.
+// Products of tiles in shared memory by one warp, 16 rows at a time: on the tensor cores for f16 and bf16 (m16n8k16),
+// by multiply-adds for f32.
 //
 // Both leave the result in the same places. Of columns 8 n .. 8 n + 7 a lane holds, as element e of group n,
 //
 //   row lane / 4 + 8 * (e / 2), column 8 * n + lane % 4 * 2 + e % 2
 //
-// Rows of a tile begin at multiples of 16 bytes and are 16 bytes longer than they need to be, so that eight of them fall
-// into different banks.
+// Rows of a tile begin at multiples of 16 bytes and are 16 bytes longer than they need to be, so that eight of them
+// fall into different banks.
 #pragma once
 
 #include "kernels/any/simt.cuh"
@@ -79,8 +79,8 @@ ATTUNE_DEVICE void add_dot_products(float (&sum)[columns / 8][4], const float* a
   }
 }
 
-// sum += weights b: 16 rows of `depth` weights as add_dot_products leaves them, rounded to the dtype; `depth` rows of b,
-// of which `columns` elements count.
+// sum += weights b: 16 rows of `depth` weights as add_dot_products leaves them, rounded to the dtype; `depth` rows of
+// b, of which `columns` elements count.
 template <Dtype dtype, int columns, int depth, int pitch>
 ATTUNE_DEVICE void add_weighted_rows(float (&sum)[columns / 8][4], const float (&weights)[depth / 8][4],
                                      const uint16_t* b) {
@@ -89,10 +89,10 @@ ATTUNE_DEVICE void add_weighted_rows(float (&sum)[columns / 8][4], const float (
   const uint16_t* const b_row = b + lane % 16 * pitch + lane / 16 * 8;
   ATTUNE_UNROLL
   for (int k = 0; k < depth / depth_step; ++k) {
-    const uint32_t x[4] = {
-        pack<dtype>(weights[2 * k][0], weights[2 * k][1]), pack<dtype>(weights[2 * k][2], weights[2 * k][3]),
-        pack<dtype>(weights[2 * k + 1][0], weights[2 * k + 1][1]),
-        pack<dtype>(weights[2 * k + 1][2], weights[2 * k + 1][3])};
+    const uint32_t x[4] = {pack<dtype>(weights[2 * k][0], weights[2 * k][1]),
+                           pack<dtype>(weights[2 * k][2], weights[2 * k][3]),
+                           pack<dtype>(weights[2 * k + 1][0], weights[2 * k + 1][1]),
+                           pack<dtype>(weights[2 * k + 1][2], weights[2 * k + 1][3])};
     ATTUNE_UNROLL
     for (int j = 0; j < columns / 16; ++j) {
       uint32_t y[4];
@@ -116,8 +116,7 @@ ATTUNE_DEVICE void add_weighted_rows(float (&sum)[columns / 8][4], const float (
     ATTUNE_UNROLL
     for (int j = 0; j < columns / 8; ++j) {
       ATTUNE_UNROLL
-      for (int e = 0; e < 4; ++e)
-        sum[j][e] = fma(x[e / 2], b[k * pitch + 8 * j + lane % 4 * 2 + e % 2], sum[j][e]);
+      for (int e = 0; e < 4; ++e) sum[j][e] = fma(x[e / 2], b[k * pitch + 8 * j + lane % 4 * 2 + e % 2], sum[j][e]);
     }
   }
 }

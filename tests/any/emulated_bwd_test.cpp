@@ -29,7 +29,8 @@ class BackwardExecutor final : public lab::Executor {
   // configuration is the same.
   std::vector<std::string> settings() const override { return {"2", "4", "6"}; }
   void run(std::string_view, Tensors& tensors, std::string_view setting) override {
-    emulator::backward(tensors.problem, tensors.operands(), static_cast<unsigned>(std::stoi(std::string(setting))) + seed);
+    emulator::backward(tensors.problem, tensors.operands(),
+                       static_cast<unsigned>(std::stoi(std::string(setting))) + seed);
   }
   unsigned seed = 0;
 };
@@ -69,15 +70,14 @@ TEST_F(EmulatedBackward, StandsHostileInput) {
   for (const InputKind input : lab::all_input_kinds)
     for (const char* dtype : {"f16", "bf16", "f32"})
       if (++seed % (test::small_budget() ? 4 : 1) == 0)
-        expect_good(
-            case_of(fmt::format("bwd b1 h2/1 q24 k70 d64 {} causal-br", dtype), input, Storage::dense, seed));
+        expect_good(case_of(fmt::format("bwd b1 h2/1 q24 k70 d64 {} causal-br", dtype), input, Storage::dense, seed));
 }
 
 // Other orders of threads, other grids, strides, heads and batches in another order: the same bits.
 TEST_F(EmulatedBackward, GivesTheSameBits) {
-  for (const char* problem : {"bwd b2 h4/2 q40 k70 d40/24 bf16 causal-br sink dsink dlse",
-                              "bwd b2 h2/1 q50 k30 d72 f16 w9,5 bias=1h1k dbias mask=b1qk",
-                              "bwd b2 h2/2 q20 k40 d16 f32 cap5 used-q used-k"})
+  for (const char* problem :
+       {"bwd b2 h4/2 q40 k70 d40/24 bf16 causal-br sink dsink dlse",
+        "bwd b2 h2/1 q50 k30 d72 f16 w9,5 bias=1h1k dbias mask=b1qk", "bwd b2 h2/2 q20 k40 d16 f32 cap5 used-q used-k"})
     for (const Oracle oracle : lab::check_method_of(parse_problem(problem)).oracles) {
       Case c = case_of(problem, InputKind::normal, Storage::odd);
       c.oracle = oracle;
@@ -100,8 +100,9 @@ TEST_F(EmulatedBackward, ReadsNothingThatIsNotSeen) {
   for (const char* dtype : {"f16", "f32"})
     for (const bool keys : {false, true}) {
       const int rows = keys ? 40 : 75, all_keys = keys ? 75 : 40;
-      const Problem problem = parse_problem(fmt::format("bwd b1 h1/1 q{} k{} d32 {} {}{}", rows, all_keys, dtype,
-                                                        keys ? "causal-tl" : "causal-br", keys ? "" : " bias=11qk dbias"));
+      const Problem problem =
+          parse_problem(fmt::format("bwd b1 h1/1 q{} k{} d32 {} {}{}", rows, all_keys, dtype,
+                                    keys ? "causal-tl" : "causal-br", keys ? "" : " bias=11qk dbias"));
       Tensors t = lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);
       if (keys) {
         poison(t, Operand::k, problem.k.row, 40, 75, 32);
