@@ -9,15 +9,11 @@ namespace {
 constexpr const char* kernel = "sm90/fwd_ranged";
 
 // With the configuration that has so many warpgroups and keys per block.
-void expect_right(const char* problem, const char* shape, uint64_t seeds = 3) {
-  const std::string wanted = shape;
-  int found = 0;
-  for (const std::string& config : configurations(kernel, problem)) {
-    if (config.find(wanted) == std::string::npos) continue;
-    ++found;
-    for (uint64_t seed = 0; seed < seeds; ++seed) EXPECT_EQ(verdict(kernel, problem, {config, seed}), "");
-  }
-  EXPECT_EQ(found, 1) << problem << ": no configuration has " << shape;
+void expect_right(const char* problem, const char* shape) {
+  std::vector<Options> runs = every_configuration(kernel, problem, {0, 1, 4});
+  std::erase_if(runs, [&](const Options& run) { return run.config.find(shape) == std::string::npos; });
+  ASSERT_EQ(runs.size(), 3u) << problem << ": configurations with " << shape;
+  EXPECT_EQ(verdict(kernel, problem, runs), "");
 }
 
 constexpr const char* w1_n48 = ".warpgroups = 1, .block_n = 48,";
