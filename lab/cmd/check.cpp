@@ -147,10 +147,20 @@ class CheckCommand {
         add(c);
       }
     }
-    // One problem in four is a backward.
+    const auto is_computed = [&](const Operation& operation) {
+      if (all) return !backend.executor->kernels(operation).empty();
+      const auto computes = [&](const std::string& kernel) {
+        return kernel.empty() ? backend.executor->choose("", parse_problem(operation.example)).supported()
+                              : &find_kernel(kernel)->operation() == &operation;
+      };
+      return kernels.empty() ? computes("") : std::ranges::any_of(kernels, computes);
+    };
+    // One problem in four is a backward, or all of them where what was asked for computes nothing else.
+    const bool backwards = options_.random > 0 && is_computed(backward_operation);
+    const bool forwards = !backwards || is_computed(forward_operation);
     for (int64_t i = 0; i < options_.random; ++i) {
       const uint64_t seed = options_.seed + static_cast<uint64_t>(i);
-      const bool backward = seed % 4 == 3 && !backend.executor->kernels(backward_operation).empty();
+      const bool backward = backwards && (!forwards || seed % 4 == 3);
       if (backward)
         add(random_backward_case(seed));
       else

@@ -254,6 +254,14 @@ TEST(Command, CheckForPeopleEndsWithTheWorst) {
   EXPECT_EQ(outcome.output.find('\033'), std::string::npos);
 }
 
+TEST(Command, RandomProblemsAreThoseThatTheNamedKernelComputes) {
+  for (const auto& [kernel, word] : {std::pair("cpu/bwd", "bwd "), std::pair("cpu/portable", "fwd ")}) {
+    const auto lines = objects(attune(fmt::format("check --backend cpu --random 8 --json --kernel {}", kernel)));
+    EXPECT_EQ(lines.size(), 8u);
+    for (const json& line : lines) EXPECT_TRUE(line.at("problem").get<std::string>().starts_with(word)) << line;
+  }
+}
+
 TEST(Command, SetsComeFromFilesToo) {
   const test::TemporaryDirectory directory;
   const std::string path = (directory.path() / "mine.toml").string();
