@@ -3,10 +3,11 @@
 from importlib.metadata import files, metadata
 
 
-def test_licence_author_and_python():
+def test_licence_author_address_and_python():
     said = metadata("attune")
     assert said["License-Expression"] == "Apache-2.0" and said["License-File"] == "LICENSE"
-    assert said["Author"] == "Attune maintainers"
+    assert said["Author-Email"].startswith("Attune maintainers <maintainers@")
+    assert said.get_all("Project-URL") == ["Homepage, https://a-seed-02dccbd7.example"]
     assert said["Requires-Python"] == ">=3.9"
     assert said.get_all("Requires-Dist") is None
 
