@@ -71,9 +71,10 @@ void begin(Transport transport) {
   maybe_pause();
 }
 
-char* memory_of(const Range& range) { return memory_at(range.begin, *range.cta); }
-
-void spoil(const Range& range) { std::memset(memory_of(range), 0xff, range.end - range.begin); }
+void spoil(const Range& range) {
+  const std::vector<char> poison(range.end - range.begin, static_cast<char>(0xff));
+  deliver(range, poison.data());
+}
 
 void add_floats(char* to, const char* from, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 4) {
@@ -134,7 +135,7 @@ void load_box(void* destination, const device::TensorMap& tensor_map, uint64_t* 
       if (from != nullptr) std::memcpy(&image[swizzled(map, address, offset)] + skipped, from, count);
     });
     for (size_t i = 0; i < writes.size(); ++i) {
-      std::memcpy(memory_of(writes[i]), image.data(), bytes);
+      deliver(writes[i], image.data());
       complete_bytes(barriers[i], static_cast<uint32_t>(bytes));
     }
   };
@@ -147,7 +148,7 @@ void load_bytes(void* destination, const void* source, uint32_t bytes, uint64_t*
   const Range range = range_of(destination, bytes);
   spoil(range);
   begin({fmt::format("the load of a block into {}", text_of(range)), {range}, [=] {
-           std::memcpy(destination, source, bytes);
+           deliver(range, source);
            complete_bytes(barrier, bytes);
          }});
 }
@@ -156,11 +157,11 @@ void copy_to_remote(uint32_t address, const void* source, uint32_t bytes, uint32
   char* const to = static_cast<char*>(shared_pointer(address, bytes));
   auto* const full = static_cast<uint64_t*>(shared_pointer(barrier, 8));
   check_block(to, source, bytes);
-  range_of(source, bytes);
+  const char* const from = seen_by_async(range_of(source, bytes));
   const Range range = range_of(to, bytes);
   spoil(range);
   begin({fmt::format("a copy into {} of {}", text_of(range), range.cta->name()), {range}, [=] {
-           std::memcpy(to, source, bytes);
+           deliver(range, from);
            complete_bytes(full, bytes);
          }});
 }
@@ -175,7 +176,7 @@ void store_to_remote(uint32_t address, const void* value, uint32_t bytes, uint32
   spoil(range);
   // These are many, and small: nobody looks for one that overlaps another.
   machine->transports.push_back({"a store into another CTA", {}, [=] {
-                                   std::memcpy(to, values.data(), bytes);
+                                   deliver(range, values.data());
                                    complete_bytes(full, bytes);
                                  }});
 }
@@ -198,10 +199,10 @@ void store_box(const device::TensorMap& tensor_map, const void* source, const in
   if (transfer == Transfer::add_floats && map.element_bytes != 4) fail("adds a box whose elements are not float32");
   for (const int c : coordinates)
     if (c < 0) fail(fmt::format("stores a box at the negative coordinate {}", c));
-  range_of(source, bytes);
+  const char* const from = seen_by_async(range_of(source, bytes));
   auto image = std::make_shared<std::vector<char>>(bytes);
   auto store = std::make_shared<Store>();
-  store->read = [=] { std::memcpy(image->data(), source, bytes); };
+  store->read = [=] { std::memcpy(image->data(), from, bytes); };
   store->write = [map, address, image, transfer, at = std::to_array(coordinates)] {
     int c[5];
     std::ranges::copy(at, c);
@@ -214,10 +215,10 @@ void store_box(const device::TensorMap& tensor_map, const void* source, const in
 
 void store_bytes(void* destination, const void* source, uint32_t bytes, Transfer transfer) {
   check_block(destination, source, bytes);
-  range_of(source, bytes);
+  const char* const from = seen_by_async(range_of(source, bytes));
   auto image = std::make_shared<std::vector<char>>(bytes);
   auto store = std::make_shared<Store>();
-  store->read = [=] { std::memcpy(image->data(), source, bytes); };
+  store->read = [=] { std::memcpy(image->data(), from, bytes); };
   store->write = [=] { put(static_cast<char*>(destination), image->data(), bytes, transfer); };
   keep(std::move(store));
 }
@@ -240,16 +241,25 @@ void wait_for_stores(unsigned pending, bool reads_only) {
 }
 
 // cp.async
+namespace {
+
+void finish(OneCopy& copy) {
+  if (!copy.done) copy.perform();
+  copy.done = true;
+}
+
+}  // namespace
 
 void copy_16_bytes(void* destination, const void* source, int bytes) {
   if (bytes < 0 || bytes > 16 || reinterpret_cast<uintptr_t>(source) % 16 != 0 || shared_address(destination) % 16 != 0)
     fail(fmt::format("copies {} of 16 bytes from {} to {}", bytes, source, destination));
   range_of(destination, 16);
-  current->open_copies.emplace_back([=] {
+  const auto perform = [=] {
     char image[16] = {};
     std::memcpy(image, source, static_cast<size_t>(bytes));
     std::memcpy(destination, image, sizeof image);
-  });
+  };
+  current->open_copies.push_back(std::make_shared<OneCopy>(OneCopy{perform}));
 }
 
 void commit_copies() {
@@ -262,18 +272,21 @@ void wait_for_copies(unsigned pending) {
   auto& groups = current->copy_groups;
   if (groups.size() <= pending) return;
   for (size_t i = 0; i + pending < groups.size(); ++i)
-    for (const auto& copy : groups[i]) copy();
+    for (const auto& copy : groups[i]) finish(*copy);
   groups.erase(groups.begin(), groups.end() - pending);
 }
 
 void arrive_after_copies(uint64_t* barrier) {
   check_barrier(barrier);
-  std::vector<std::function<void()>> copies;
-  for (auto& group : current->copy_groups) std::ranges::copy(group, std::back_inserter(copies));
-  std::ranges::copy(current->open_copies, std::back_inserter(copies));
-  // The groups stay: waiting for them later does the copies once more, to the same end.
+  std::vector<std::shared_ptr<OneCopy>> copies;
+  const auto collect = [&](std::vector<std::shared_ptr<OneCopy>>& list) {
+    std::erase_if(list, [](const std::shared_ptr<OneCopy>& copy) { return copy->done; });
+    std::ranges::copy(list, std::back_inserter(copies));
+  };
+  std::ranges::for_each(current->copy_groups, collect);
+  collect(current->open_copies);
   machine->transports.push_back({"copies of a thread", {}, [=] {
-                                   for (const auto& copy : copies) copy();
+                                   for (const auto& copy : copies) finish(*copy);
                                    arrive_from_machine(barrier);
                                  }});
 }

@@ -98,9 +98,10 @@ void Machine::build(Index first_cta) {
     cta.threads = cta.live = shape.threads;
     live += shape.threads;
     cta.smem_bytes = shape.smem_bytes;
-    cta.memory = windows.piece(rank);
+    cta.memory = windows.piece(2 * rank);
+    cta.async_view = windows.piece(2 * rank + 1);
     // Nothing may rely on what is in shared memory at first.
-    std::fill_n(reinterpret_cast<uint32_t*>(cta.memory), window_bytes / 4, 0xffffffffu);
+    for (char* view : {cta.memory, cta.async_view}) std::memset(view, 0xff, cta.smem_bytes);
     const bool late = some_start_late && chance(2);
     if (late) held_back.push_back(&cta);
     cta.warps.resize(shape.threads / 32);

@@ -48,6 +48,9 @@ void* dynamic_shared_memory();
 uint32_t shared_address(const void* pointer);
 void* shared_pointer(uint32_t address, size_t bytes);  // of any CTA of the cluster
 uint32_t remote_address(uint32_t address, uint32_t cta);
+// Makes what the threads of this CTA wrote visible to products and to the copy engine. A thread's fence also publishes
+// what others wrote before: one that is missing is found, one that the wrong thread executes is not.
+void async_fence();
 uint32_t cluster_rank();
 uint32_t cluster_size();
 

@@ -1,4 +1,6 @@
 // Shared memory by address: of the CTA itself, and of the others of its cluster.
+#include <cstring>
+
 #include "tests/sm90_emulated/state.hpp"
 
 namespace attune::emulator {
@@ -47,6 +49,16 @@ std::string text_of(const Range& range) {
 uint32_t cluster_rank() { return current->warp->cta->rank; }
 uint32_t cluster_size() { return static_cast<uint32_t>(machine->ctas.size()); }
 
-char* memory_at(uint32_t address, const Cta& cta) { return cta.memory + (address - first_address); }
+void async_fence() {
+  const Cta& cta = *current->warp->cta;
+  std::memcpy(cta.async_view, cta.memory, cta.smem_bytes);
+}
+
+const char* seen_by_async(const Range& range) { return range.cta->async_view + (range.begin - first_address); }
+
+void deliver(const Range& range, const void* from) {
+  for (char* view : {range.cta->memory, range.cta->async_view})
+    std::memcpy(view + (range.begin - first_address), from, range.end - range.begin);
+}
 
 }  // namespace attune::emulator

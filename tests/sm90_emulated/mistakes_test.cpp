@@ -27,6 +27,7 @@ enum class Mistake {
   accumulator_written,   // while the product is under way
   a_written,             // the same with A in registers
   store_not_waited_for,  // the tile that is stored is overwritten at once
+  no_async_fence,        // before it is stored
   arrival_too_many,
   warp_missing,       // at a named barrier
   lane_missing,       // at a shuffle
@@ -88,7 +89,7 @@ inline void store_tiles(const Params& params, SharedStorage& shared) {
   for (int tile = 0; tile < 2; ++tile) {
     for (int i = threadIdx.x; i < tile_bytes / 2; i += 128)
       reinterpret_cast<uint16_t*>(shared.copy)[i] = tile == 0 ? 0x3c00 : 0x4000;
-    fence_async_shared();
+    if (params.mistake != Mistake::no_async_fence) fence_async_shared();
     barrier_sync(1, 128);
     if (threadIdx.x == 0) {
       tma_store_5d(params.copy, shared.copy, 0, tile * size, 0, 0, 0);
@@ -256,6 +257,7 @@ INSTANTIATE_TEST_SUITE_P(
                 HasSubstr("changed accumulator 3 of a product before it waited for it")},
         Planted{"a_written", Mistake::a_written, HasSubstr("changed A registers")},
         Planted{"store_not_waited_for", Mistake::store_not_waited_for, HasSubstr("wrong copy")},
+        Planted{"no_async_fence", Mistake::no_async_fence, HasSubstr("wrong copy")},
         Planted{"arrival_too_many", Mistake::arrival_too_many,
                 HasSubstr("once more than the 2 times it expects; 16 bytes")},
         Planted{"warp_missing", Mistake::warp_missing,

@@ -86,7 +86,7 @@ void unpack(const Cta& cta, const Operand16& operand, int count, bool mn_major, 
         fmt::format("a product of {} reads {}, outside its {} bytes", cta.name(), text_of(all), cta.smem_bytes));
   operand.each_chunk(count, mn_major, [&](uint32_t address, int first, int k) {
     uint16_t bits[8];
-    std::memcpy(bits, memory_at(address, cta), sizeof bits);
+    std::memcpy(bits, seen_by_async({&cta, address, address + 16}), sizeof bits);
     for (int i = 0; i < 8; ++i)
       if (mn_major)
         out[k * count + first + i] = value_of(bits[i], dtype, table);

@@ -45,6 +45,12 @@ struct Store {
   bool has_read = false, has_written = false;
 };
 
+// cp.async of a thread.
+struct OneCopy {
+  std::function<void()> perform;
+  bool done = false;
+};
+
 // Registers that a product still reads.
 struct HeldRegisters {
   uint32_t product;
@@ -76,8 +82,8 @@ struct Lane {
 
   std::vector<std::shared_ptr<Store>> open_stores;
   std::vector<std::vector<std::shared_ptr<Store>>> store_groups;
-  std::vector<std::function<void()>> open_copies;
-  std::vector<std::vector<std::function<void()>>> copy_groups;
+  std::vector<std::shared_ptr<OneCopy>> open_copies;
+  std::vector<std::vector<std::shared_ptr<OneCopy>>> copy_groups;
 };
 
 struct Collective {
@@ -134,7 +140,8 @@ struct Cta {
   Index index;
   unsigned rank = 0, threads = 0, live = 0;
   bool started = false;
-  char* memory = nullptr;  // shared memory
+  char* memory = nullptr;      // shared memory
+  char* async_view = nullptr;  // the same as products and the copy engine see it: without what no fence made visible
   size_t smem_bytes = 0;
   std::vector<Warp> warps;
   std::vector<Warpgroup> warpgroups;
@@ -222,7 +229,8 @@ void check_barrier(const uint64_t* state);
 void arrive_from_machine(uint64_t* barrier);
 
 Range range_of(const void* pointer, size_t bytes);  // in the memory of any CTA
-char* memory_at(uint32_t address, const Cta& cta);
+const char* seen_by_async(const Range& range);
+void deliver(const Range& range, const void* from);  // to both views
 std::string text_of(const Range& range);
 std::string where();  // "CTA (0, 0, 0) thread 5"
 

@@ -43,6 +43,6 @@ struct Ring {
 };
 
 inline void fence_mbarrier_init() {}
-inline void fence_async_shared() {}
+inline void fence_async_shared() { emulator::async_fence(); }
 
 }  // namespace attune::device

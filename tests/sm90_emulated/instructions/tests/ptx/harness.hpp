@@ -50,11 +50,12 @@ class PtxTest : public testing::Test {
  protected:
   template <typename Params>
   void launch(const jit::DeviceUnit& unit, jit::Dim3 grid, const Params& params, Waits = Waits::bounded) {
-    constexpr size_t enough_smem = 200 << 10;
+    constexpr size_t static_smem = 32 << 10;
     const emulator::Instance& instance = emulator::find_instance(unit);
     const unsigned registers = 65536 / unit.threads / 8 * 8;
-    notes_ = emulator::launch({grid, unit.cluster, unit.threads, enough_smem, std::min(registers, 168u)}, seed_++,
-                              [&] { instance.run(&params); });
+    notes_ = emulator::launch(
+        {grid, unit.cluster, unit.threads, std::max(size_t{unit.smem_bytes}, static_smem), std::min(registers, 168u)},
+        seed_++, [&] { instance.run(&params); });
   }
   void finish() { EXPECT_THAT(notes_, testing::IsEmpty()); }
   const gpu::Driver& driver() {
