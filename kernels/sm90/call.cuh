@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/common/types.cuh"
+#include "kernels/sm90/score_tensor.cuh"
 #include "kernels/sm90/tile.cuh"
 
 namespace attune::device::sm90 {
@@ -9,13 +10,6 @@ namespace attune::device::sm90 {
 // A capped score is cap * tanh(product * factor).
 struct Softcap {
   float factor;  // scale / cap
-};
-
-// A bias or a boolean mask, with strides of 0 where it is broadcast.
-struct ScoreTensor {
-  const void* data;  // null: none
-  int64_t batch_stride, head_stride, row_stride, key_stride;
-  bool in_pairs;  // two neighbouring keys lie side by side, at a multiple of both, whatever the row
 };
 
 struct Call {

@@ -129,6 +129,17 @@ struct Workspace {
   }
 };
 
+ScoreTensor score_tensor(const attune_score_strides& strides, const void* data, int64_t element_bytes) {
+  const auto is_even = [](int64_t stride) { return stride % 2 == 0; };
+  return {data,
+          strides.batch,
+          strides.head,
+          strides.query,
+          strides.key,
+          strides.key == 1 && is_even(strides.batch) && is_even(strides.head) && is_even(strides.query) &&
+              reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(2 * element_bytes) == 0};
+}
+
 gpu::Step list_step(const Problem& problem, const Config& config, const Workspace& workspace, int64_t wanted_tiles) {
   using device::sm90_tile_list::Params;
   constexpr device::sm90_tile_list::Config list_config{};
@@ -155,7 +166,9 @@ gpu::Step list_step(const Problem& problem, const Config& config, const Workspac
   params.wanted_tiles = static_cast<int32_t>(wanted_tiles);
   params.least_blocks = static_cast<int32_t>(device::ceil_div<int64_t>(least_part_keys, config.block_n));
   while ((problem.seq_k / config.block_n >> params.cost_shift) >= device::sm90_tile_list::bins) ++params.cost_shift;
+  params.has_terms = problem.has(ATTUNE_BIAS) || (problem.has(ATTUNE_MASK) && !masks_keys_alone(problem));
   const auto fill = [problem, workspace](Params& out, const Operands& operands, const gpu::Driver&) {
+    if (masks_keys_alone(problem)) out.key_mask = score_tensor(problem.mask, operands.in(Operand::mask), 1);
     const auto lengths = [&](attune_features feature, Operand operand) {
       return problem.has(feature) ? operands.in<int32_t>(operand) : nullptr;
     };
@@ -188,17 +201,6 @@ device::sm90::Call call_of(const Problem& problem) {
   call.cap = problem.softcap;
   call.bias_is_float = problem.bias_dtype == Dtype::f32;
   return call;
-}
-
-ScoreTensor score_tensor(const attune_score_strides& strides, const void* data, int64_t element_bytes) {
-  const auto is_even = [](int64_t stride) { return stride % 2 == 0; };
-  return {data,
-          strides.batch,
-          strides.head,
-          strides.query,
-          strides.key,
-          strides.key == 1 && is_even(strides.batch) && is_even(strides.head) && is_even(strides.query) &&
-              reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(2 * element_bytes) == 0};
 }
 
 // The outputs of a call, and where its parts lie.
@@ -319,7 +321,6 @@ class ForwardRanged final : public gpu::GpuKernel {
     params.plan.packs_per_head_kv = divisor_of(static_cast<uint32_t>(packs_of(problem) / problem.heads_kv));
     if (schedule.listed) {
       params.plan.list.packs = divisor_of(static_cast<uint32_t>(packs_of(problem)));
-      params.plan.list.visibility = visibility_of(problem);
     } else {
       params.plan.order = order_of(problem, schedule);
     }

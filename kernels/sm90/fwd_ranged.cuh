@@ -195,8 +195,6 @@ struct Consumer {
   static constexpr int narrow = min_of(64, block_n);
   static constexpr bool trims =
       variant.mask == Mask::causal && narrow < block_n && config.q_slots > 1 && !(variant.listed && dim_qk <= 64);
-  // Terms may hide any key, and grow from block to block.
-  static constexpr bool trusts = variant.scores != Scores::general;
 
   const Params& params;
   SharedStorage<variant, config>& shared;
@@ -213,6 +211,7 @@ struct Consumer {
   int pv_plan = 0;                          // the slot of the tile that P belongs to
   KeyBlocks<int32_t, variant.mask> blocks;  // of this warpgroup in the tile
   int block;                                // counts down
+  bool has_terms = false;                   // the tile, where scores may have them
   Ring<config.q_slots> q;
   Ring<config.stages_k> k;
   Ring<config.stages_v> v;
@@ -272,7 +271,11 @@ struct Consumer {
   template <int columns, bool masked>
   ATTUNE_DEVICE void finish_scores(const float (&terms)[columns / 2]) {
     if constexpr (variant.scores == Scores::capped) cap_scores(scores<columns>(), params.call.softcap);
-    if constexpr (variant.scores == Scores::general) add_terms(scores<columns>(), terms, params.call);
+    if constexpr (variant.scores == Scores::general) scale_scores(scores<columns>(), params.call);
+    if (masked && has_terms) {
+#pragma unroll
+      for (int j = 0; j < columns / 2; ++j) s[j] += terms[j];
+    }
     if (!masked || blocks.is_whole(block)) return;
     hide_keys<variant.mask, columns>(scores<columns>(), tile().band,
                                      {row_of(tile(), 0).position, row_of(tile(), 1).position}, block * block_n, lane);
@@ -323,7 +326,7 @@ struct Consumer {
     issue_pv();
     pass_turn();
     float terms[columns / 2];
-    if constexpr (variant.scores == Scores::general)
+    if (finds && has_terms)
       load_terms<variant.dtype, columns>(terms, params.call, tile(), {row_of(tile(), 0), row_of(tile(), 1)},
                                          block * block_n, lane);
 
@@ -398,8 +401,14 @@ struct Consumer {
     }
   }
 
-  // `values_before`: blocks of the tile before whose V this warpgroup has yet to skip. With one slot for Q the last
-  // block finds its maximum, whatever it hides: it will not be done again, so Q can go as soon as it was read.
+  // Whether this block may keep the maximum of those before it. Terms may hide any key, and grow from block to block.
+  // With one slot for Q the last block finds its maximum, whatever it hides: it will not be done again, so Q can go as
+  // soon as it was read.
+  ATTUNE_DEVICE bool may_trust() const {
+    return blocks.is_whole(block) && !has_terms && block >= blocks.begin + (config.q_slots == 1 ? 1 : 0);
+  }
+
+  // `values_before`: blocks of the tile before whose V this warpgroup has yet to skip.
   ATTUNE_DEVICE void attend(int values_before) {
     if constexpr (trims) {
       const int end_row =
@@ -410,13 +419,12 @@ struct Consumer {
         step<block_n, true>(true);
       skip_values(values_before + blocks_after());
       while (block >= blocks.whole_end) step<block_n, true>(false);
-      while (block >= blocks.begin) step<block_n, !trusts>(false);
+      while (block >= blocks.begin) step<block_n, false>(false);
     } else {
-      const int trusted_from = blocks.begin + (config.q_slots == 1 ? 1 : 0);
       bool first = true;
       do {
-        if (trusts && !first && blocks.is_whole(block) && block >= trusted_from)
-          step<block_n, !trusts>(false);
+        if (!first && may_trust())
+          step<block_n, false>(false);
         else
           step<block_n, true>(first);
         if (first) skip_values(values_before + blocks_after());
@@ -434,6 +442,7 @@ struct Consumer {
       const KeyBlocks<int32_t>& walk = tile().blocks[warpgroup];
       blocks = {walk.begin, walk.whole_begin, walk.whole_end, walk.end};
       block = blocks.end - 1;
+      has_terms = variant.scores == Scores::general && tile().has_terms;
       skip_keys(blocks_after());
       shared.q_full[q.slot][q_part()].wait(q.parity, "q_full");
       shared.k_full[k.slot].wait(k.parity, "k_full");

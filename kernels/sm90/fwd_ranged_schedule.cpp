@@ -144,7 +144,7 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
   const int64_t tiles = schedule.tiles_m * schedule.pairs;
   schedule.splits = candidate.config.warpgroups == 1 && tiles < parts_per_sm * device.sm_count &&
                     band_of(problem).keys >= 2 * least_part_keys;
-  schedule.listed = schedule.splits || has_lengths_on_device(problem);
+  schedule.listed = schedule.splits || has_lengths_on_device(problem) || masks_keys_alone(problem);
   schedule.grid = schedule.splits ? device.sm_count : std::min<int64_t>(tiles, device.sm_count);
   const std::vector<double> costs = tile_costs(problem, candidate, schedule.tiles_m);
   double all = 0;

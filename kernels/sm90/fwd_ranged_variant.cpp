@@ -21,6 +21,10 @@ bool has_lengths_on_device(const Problem& problem) {
   return problem.has(ATTUNE_PACKED) || problem.has(ATTUNE_USED_Q) || problem.has(ATTUNE_USED_K);
 }
 
+bool masks_keys_alone(const Problem& problem) {
+  return problem.has(ATTUNE_MASK) && problem.mask.head == 0 && problem.mask.query == 0;
+}
+
 device::Band<int32_t> band_of(const Problem& problem) {
   auto band = device::band_of<int32_t>(visibility_of(problem), problem.seq_q, problem.seq_k);
   band.keys = band.end(static_cast<int32_t>(problem.seq_q) - 1);

@@ -80,6 +80,8 @@ using device::sm90_fwd_ranged::Config;
 using device::sm90_fwd_ranged::Variant;
 
 bool has_lengths_on_device(const Problem& problem);
+// There is a mask, and it is the same for all heads and rows, as that of a padded batch is.
+bool masks_keys_alone(const Problem& problem);
 
 // Which keys the rows see, where the host knows the lengths. Its keys end with the last one that some row sees: under a
 // top-left mask those past the last row are hidden from all, and leaving them out of the tensor maps keeps whatever

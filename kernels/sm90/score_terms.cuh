@@ -101,15 +101,15 @@ ATTUNE_DEVICE void load_terms(float (&terms)[columns / 2], const Call& call, con
   }
 }
 
-// Scores become logits.
+// Scores become logits, but for their terms.
 template <int count>
-ATTUNE_DEVICE void add_terms(float (&s)[count], const float (&terms)[count], const Call& call) {
+ATTUNE_DEVICE void scale_scores(float (&s)[count], const Call& call) {
   const float unit = call.cap != 0.f ? call.cap : call.scale;
   if (call.cap != 0.f) cap_scores(s, call.softcap);
   // Two overflows must not meet as inf - inf in the softmax.
   constexpr float limit = 3.0e38f;
 #pragma unroll
-  for (int j = 0; j < count; ++j) s[j] = fminf(fmaxf(s[j] * unit, -limit), limit) + terms[j];
+  for (int j = 0; j < count; ++j) s[j] = fminf(fmaxf(s[j] * unit, -limit), limit);
 }
 
 }  // namespace attune::device::sm90

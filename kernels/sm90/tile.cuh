@@ -28,6 +28,7 @@ struct alignas(16) Tile {
   int32_t first_q, first_k;        // the sequence's first row and key, in rows of the tensors
   int32_t position;                // of the sequence: the tile's first
   int32_t rows_used, rows_stored;  // of the sequence; positions from rows_used on see no key
+  int32_t has_terms;               // 0: neither bias nor mask has anything to say of the tile
   int32_t part;                    // where the result of a part of the keys goes; -1: the tile has all of them
   Band<int32_t> band;              // which keys the positions of the sequence see
   KeyBlocks<int32_t> blocks[most_warpgroups];

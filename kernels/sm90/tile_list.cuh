@@ -2,6 +2,9 @@
 // lengths live on the device or keys are split, one CTA. So that kernel spends no time on tiles that only the longest
 // sequence has, and its CTAs end together.
 //
+// A boolean mask that speaks of keys alone, as that of a padded batch does, is looked at here: no tile walks keys
+// before the first or after the last that it shows, and where it shows all between them nobody asks it again.
+//
 // Where rows are few and keys many, a tile is cut into parts of about equal length, so many that every SM has work. How
 // it is cut depends on the problem and its lengths alone.
 //
@@ -12,6 +15,7 @@
 #include "kernels/attention/sequence.cuh"
 #include "kernels/common/registers.cuh"
 #include "kernels/common/shared_atomics.cuh"
+#include "kernels/sm90/score_tensor.cuh"
 #include "kernels/sm90/tile_plan.cuh"
 
 namespace attune::device::sm90_tile_list {
@@ -27,6 +31,8 @@ struct Config {
 struct Params {
   SequenceLengths lengths;
   Visibility visibility;
+  ScoreTensor key_mask;  // one that is the same for all heads and rows; null: none, or of another kind
+  int32_t has_terms;     // a bias, or a mask of another kind
   int32_t batch, packs;  // packs: of heads of a sequence
   int32_t tile_positions, block_n;
   int32_t cost_shift;    // so many bits of the number of blocks do not count for the order
@@ -48,6 +54,43 @@ struct SharedStorage {
 
 #ifdef __CUDACC_RTC__
 
+// The keys that a mask shows of a sequence: the first, the one after the last, and how many.
+struct ShownKeys {
+  int begin, end, count;
+};
+
+// By a whole warp.
+ATTUNE_DEVICE ShownKeys shown_keys(const ScoreTensor& mask, int sequence, int keys, int lane) {
+  const uint8_t* shows = static_cast<const uint8_t*>(mask.data) + sequence * mask.batch_stride;
+  ShownKeys shown{keys, 0, 0};
+  for (int key = lane; key < keys; key += 32) {
+    if (shows[key * mask.key_stride] == 0) continue;
+    shown.begin = min_of(shown.begin, key);
+    shown.end = key + 1;
+    ++shown.count;
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    shown.begin = min_of(shown.begin, __shfl_xor_sync(0xffffffffu, shown.begin, distance));
+    shown.end = max_of(shown.end, __shfl_xor_sync(0xffffffffu, shown.end, distance));
+    shown.count += __shfl_xor_sync(0xffffffffu, shown.count, distance);
+  }
+  return shown;
+}
+
+// Leaves out the keys at both ends that the mask hides. Keys that are left out at the front move the others.
+ATTUNE_DEVICE void look_at_mask(const Params& params, int sequence, int lane, ListedTile& tile) {
+  const ShownKeys shown = shown_keys(params.key_mask, sequence, tile.band.keys, lane);
+  tile.band.keys = shown.end;
+  if (params.has_terms || (shown.count > 0 && shown.count != shown.end - shown.begin)) {
+    tile.has_terms = 1;
+    return;
+  }
+  const int left_out = shown.count == 0 ? 0 : shown.begin;
+  tile.first_k += left_out;
+  tile.band = {tile.band.lower - left_out, tile.band.upper - left_out, shown.count};
+}
+
 // A tile, and which blocks it walks.
 struct Walk {
   ListedTile tile;
@@ -68,14 +111,15 @@ ATTUNE_DEVICE void for_each_tile(const Params& params, Visit visit) {
     tile.first_k = static_cast<int32_t>(rows.first_row_k);
     tile.rows_used = static_cast<int32_t>(rows.seq_q);
     tile.rows_stored = static_cast<int32_t>(rows.stored_q);
-    tile.keys = rows.seq_q == 0 ? 0 : static_cast<int32_t>(rows.seq_k);
-    const auto band = band_of<int32_t>(params.visibility, tile.rows_used, tile.keys);
+    tile.has_terms = params.has_terms;
+    tile.band = band_of<int32_t>(params.visibility, tile.rows_used, rows.seq_q == 0 ? 0 : rows.seq_k);
+    if (params.key_mask.data != nullptr) look_at_mask(params, b, lane, tile);
     const int end_row = max_of(tile.rows_used - 1, 0);
     for (int m = lane; m * params.tile_positions < tile.rows_stored; m += 32) {
       tile.position = m * params.tile_positions;
       const int first = min_of(tile.position, end_row);
       const int last = min_of(tile.position + params.tile_positions - 1, end_row);
-      const auto blocks = key_blocks(band, first, last, params.block_n);
+      const auto blocks = key_blocks(tile.band, first, last, params.block_n);
       walk.begin = blocks.begin;
       walk.count = blocks.count();
       visit(walk);

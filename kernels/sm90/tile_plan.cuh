@@ -30,10 +30,11 @@ struct TileOrder {
 
 // A tile of some sequence, for every pack of its heads, or a part of one: blocks begin_block .. end_block - 1.
 struct alignas(16) ListedTile {
-  int32_t batch, first_q, first_k, position, rows_used, rows_stored, keys;
+  int32_t batch, sequence, first_q, first_k, position, rows_used, rows_stored, has_terms;
+  Band<int32_t> band;
   int32_t part;  // -1: the tile has all of its keys
   int32_t begin_block, end_block;
-  int32_t sequence, unused;
+  int32_t unused[2];
 };
 
 // A tile whose keys are split: what its parts are joined to.
@@ -51,7 +52,6 @@ struct TileList {
   const TileCounts* counts;
   const ListedTile* tiles;
   Divisor packs;
-  Visibility visibility;
 };
 
 struct Plan {
@@ -85,6 +85,7 @@ ATTUNE_DEVICE bool find_tile(const TileOrder& order, int i, int tile_positions, 
   tile.position = (order.tiles_m - 1 - column) * tile_positions;
   tile.rows_used = tile.rows_stored = order.seq_q;
   tile.band = order.band;
+  tile.has_terms = 1;
   tile.part = -1;
   return true;
 }
@@ -102,7 +103,8 @@ ATTUNE_DEVICE bool find_tile(const TileList& list, int i, ListedTile& listed, Ti
   tile.position = listed.position;
   tile.rows_used = listed.rows_used;
   tile.rows_stored = listed.rows_stored;
-  tile.band = band_of<int32_t>(list.visibility, listed.rows_used, listed.keys);
+  tile.band = listed.band;
+  tile.has_terms = listed.has_terms;
   tile.part = listed.part < 0 ? -1 : listed.part * static_cast<int>(list.packs.value) + tile.head;
   return true;
 }
