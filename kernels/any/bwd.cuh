@@ -133,7 +133,7 @@ struct Gradients {
 
   ATTUNE_DEVICE void load_own() {
     const HeadPair pair = of_keys ? keys_of_head<dtype>(params, scene, head) : rows_of_head<dtype>(params, scene, head);
-    const Range wanted = of_keys ? scene.seen_keys() : scene.seeing_rows();
+    const Range wanted{0, of_keys ? scene.seq_k : scene.seq_q};
     load_tile<dtype, variant.dim, own_rows, threads>(shared.own[0], pair.first, first, wanted);
     load_tile<dtype, variant.dim, own_rows, threads>(shared.own[1], pair.second, first, wanted);
     if (of_keys) return;
@@ -274,7 +274,7 @@ ATTUNE_DEVICE void run_bias(const Params& params, int64_t index, SharedStorage<v
   }
 
   const auto add = [&](const Scene& scene, int64_t head, int row, int key) {
-    const Range rows = common({row, row + own_rows}, scene.seeing_rows());
+    const Range rows{row, min_of(row + own_rows, scene.seq_q)};
     const Range keys = common({key, key + columns}, scene.keys_of(rows));
     if (keys.empty()) return;
     __syncthreads();  // the tiles before have been read

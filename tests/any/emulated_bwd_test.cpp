@@ -85,8 +85,8 @@ TEST_F(EmulatedBackward, GivesTheSameBits) {
     }
 }
 
-// Of keys that no row sees and rows that see none nothing is read, whatever lies there.
-TEST_F(EmulatedBackward, ReadsNothingThatIsNotSeen) {
+// Whatever lies in keys that no row sees and rows that see none reaches nothing.
+TEST_F(EmulatedBackward, LetsUnseenMemoryHoldAnything) {
   const auto poison = [](Tensors& t, Operand operand, int64_t row_stride, int64_t begin, int64_t end, int64_t dim) {
     for (int64_t row = begin; row < end; ++row)
       for (int64_t d = 0; d < dim; ++d)
