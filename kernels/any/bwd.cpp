@@ -110,8 +110,9 @@ void bind_params(Params& params, const Operands& operands, const gpu::Driver&) {
 }
 
 std::vector<Part> parts_of(const Problem& problem) {
-  std::vector<Part> parts = {Part::deltas, Part::keys, Part::rows};
+  std::vector<Part> parts = {Part::deltas};
   if (problem.has(ATTUNE_DSINK)) parts.push_back(Part::sinks);
+  parts.insert(parts.end(), {Part::keys, Part::rows});
   if (problem.has(ATTUNE_DBIAS) && has_elements(problem, row_of(Operand::dbias))) parts.push_back(Part::biases);
   return parts;
 }

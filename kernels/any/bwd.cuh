@@ -100,7 +100,8 @@ struct Gradients {
   Storage& shared;
   const int lane, own, channel;  // the warp's first row in shared.own, and its first channel
   const int64_t head;            // of the tile; the KV head for keys
-  const int first;               // of its rows or keys
+  const int64_t first_head;      // of what is walked over: the group's first, or the KV head
+  const int first;               // of the tile's rows or keys
   Range others;                  // what the tile's rows or keys meet
   RowStats own_stats[2];         // of rows
   float sum[width / 8][4];       // dk or dq
@@ -116,6 +117,7 @@ struct Gradients {
         own(static_cast<int>(threadIdx.x) / warp_size % config.warps * rows_per_warp),
         channel(static_cast<int>(threadIdx.x) / warp_size / config.warps * width),
         head(of_head),
+        first_head(of_keys ? of_head * of_params.call.group : of_head / of_params.call.group),
         first(of_first) {
     const Range tile{first, min_of(first + own_rows, of_keys ? scene.seq_k : scene.seq_q)};
     others = of_keys ? scene.rows_of(tile) : scene.keys_of(tile);
@@ -124,14 +126,14 @@ struct Gradients {
       ATTUNE_UNROLL
       for (int e = 0; e < 4; ++e) {
         sum[n][e] = 0;
-        if (of_keys) sum_v[n][e] = 0;
+        if constexpr (of_keys) sum_v[n][e] = 0;
       }
     }
   }
 
   ATTUNE_DEVICE void load_own() {
     const HeadPair pair = of_keys ? keys_of_head<dtype>(params, scene, head) : rows_of_head<dtype>(params, scene, head);
-    const Range wanted = of_keys ? scene.seen_keys() : scene.seeing_rows();
+    const Range wanted{0, of_keys ? scene.seq_k : scene.seq_q};
     load_tile<dtype, variant.dim, own_rows, threads>(shared.own[0], pair.first, first, wanted);
     load_tile<dtype, variant.dim, own_rows, threads>(shared.own[1], pair.second, first, wanted);
     if (of_keys) return;
@@ -141,30 +143,30 @@ struct Gradients {
 
   // Where the walk is: for keys it goes through the rows of every head of the group.
   struct Place {
-    int64_t query_head;
+    int64_t head;
     int begin;
   };
-  ATTUNE_DEVICE Place start() const { return {of_keys ? head * call.group : head, others.begin}; }
+  ATTUNE_DEVICE Place start() const { return {first_head, others.begin}; }
   // False where it ends.
   ATTUNE_DEVICE bool advance(Place& place) const {
     place.begin += columns;
     if (place.begin < others.end) return true;
     place.begin = others.begin;
-    ++place.query_head;
-    return of_keys && place.query_head < (head + 1) * call.group;
+    ++place.head;
+    return of_keys && place.head < first_head + call.group;
   }
 
   ATTUNE_DEVICE void load(const Place& place, int stage) {
-    const HeadPair pair = of_keys ? rows_of_head<dtype>(params, scene, place.query_head)
-                                  : keys_of_head<dtype>(params, scene, head / call.group);
+    const HeadPair pair =
+        of_keys ? rows_of_head<dtype>(params, scene, place.head) : keys_of_head<dtype>(params, scene, place.head);
     load_tile<dtype, variant.dim, columns, threads>(shared.other[stage][0], pair.first, place.begin, others);
     load_tile<dtype, variant.dim, columns, threads>(shared.other[stage][1], pair.second, place.begin, others);
     cp_async_commit();
     if constexpr (variant.general)
-      load_raised<variant, config>(call, scene, place.query_head, first, place.begin, shared.raised[stage]);
+      load_raised<variant, config>(call, scene, of_keys ? place.head : head, first, place.begin, shared.raised[stage]);
     if (of_keys && static_cast<int>(threadIdx.x) < columns)
       shared.stats[stage][threadIdx.x] =
-          stats_of_row(params, scene, place.query_head, place.begin + static_cast<int>(threadIdx.x));
+          stats_of_row(params, scene, place.head, place.begin + static_cast<int>(threadIdx.x));
   }
 
   ATTUNE_DEVICE void add(const Place& place, int stage) {
@@ -272,7 +274,7 @@ ATTUNE_DEVICE void run_bias(const Params& params, int64_t index, SharedStorage<v
   }
 
   const auto add = [&](const Scene& scene, int64_t head, int row, int key) {
-    const Range rows = common({row, row + own_rows}, scene.seeing_rows());
+    const Range rows{row, min_of(row + own_rows, scene.seq_q)};
     const Range keys = common({key, key + columns}, scene.keys_of(rows));
     if (keys.empty()) return;
     __syncthreads();  // the tiles before have been read

@@ -41,6 +41,7 @@ struct Scene {
   }
 
   // What these rows, or these keys, meet: one range, since the next row's keys begin and end at most one further.
+  // Nothing else is walked over, for it may hold anything, and 0 times NaN is NaN.
   ATTUNE_DEVICE Range keys_of(const Range& rows) const {
     if (rows.empty()) return {0, 0};
     return {band.begin(rows.begin), band.end(rows.end - 1)};
@@ -49,9 +50,6 @@ struct Scene {
     if (keys.empty()) return {0, 0};
     return {max_of(0, keys.begin - band.upper + 1), min_of(seq_q, keys.end - band.lower)};
   }
-  // Rows and keys that meet any. No others are read: they may hold anything.
-  ATTUNE_DEVICE Range seen_keys() const { return keys_of({0, seq_q}); }
-  ATTUNE_DEVICE Range seeing_rows() const { return rows_of({0, seq_k}); }
 };
 
 ATTUNE_DEVICE Range common(const Range& a, const Range& b) { return {max_of(a.begin, b.begin), min_of(a.end, b.end)}; }

@@ -40,8 +40,8 @@ class Kernel {
   virtual DeviceKind device_kind() const = 0;
   virtual const Operation& operation() const { return forward_operation; }
 
-  // Kernels that exist to be compared with (references, unfused baselines), and those that another one of this machine
-  // always beats, are reached only by force.
+  // Kernels that exist to be compared with (references, unfused baselines), those that another one of this machine
+  // always beats, and those that no card has checked yet are reached only by force.
   virtual bool selectable() const { return true; }
 
   // Why this kernel cannot serve the problem here, as a clause ("head dim 80 is not 64, 128 or 256"), or "".

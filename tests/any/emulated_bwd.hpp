@@ -73,6 +73,8 @@ inline void backward(const Problem& problem, const Operands& operands, unsigned 
         run_backward<d, 64, Config{1, 2, 32, 1}>(recipe, with, seed);
     } else if (dim <= 128) {
       run_backward<d, 128, Config{2, 1, 16, 2}>(recipe, with, seed);
+    } else if (dim <= 192) {
+      run_backward<d, 192, Config{1, 2, 16, 2}>(recipe, with, seed);
     } else {
       run_backward<d, 512, Config{1, 4, d == device::Dtype::f32 ? 8 : 16, 1}>(recipe, with, seed);
     }

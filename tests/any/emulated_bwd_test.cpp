@@ -73,6 +73,29 @@ TEST_F(EmulatedBackward, StandsHostileInput) {
         expect_good(case_of(fmt::format("bwd b1 h2/1 q24 k70 d64 {} causal-br", dtype), input, Storage::dense, seed));
 }
 
+// A float32 that runs over many heads would be off by several units: what is broadcast is summed as if in float64.
+TEST_F(EmulatedBackward, SumsTheBiasOverManyHeads) {
+  const auto inputs = [&](const char* shape) {
+    const Problem problem = parse_problem(fmt::format("bwd b32 h8/8 q16 k12 d8 f32 bias={} dbias", shape));
+    return lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);
+  };
+  const auto float_at = [](Tensors& t, Operand operand, int64_t i) -> float& { return t[operand].as<float>()[i]; };
+  Tensors apart = inputs("bhqk"), together = inputs("11qk");
+  constexpr int64_t heads = 32 * 8, scores = 16 * 12;
+  // The same bits in each gradient: no bias, and the same o and lse.
+  for (int64_t i = 0; i < heads * scores; ++i) float_at(apart, Operand::bias, i) = 0;
+  for (int64_t i = 0; i < scores; ++i) float_at(together, Operand::bias, i) = 0;
+  for (int64_t i = 0; i < heads * 16 * 8; ++i) float_at(together, Operand::o, i) = float_at(apart, Operand::o, i);
+  for (int64_t i = 0; i < heads * 16; ++i) float_at(together, Operand::lse, i) = float_at(apart, Operand::lse, i);
+  emulator::backward(apart.problem, apart.operands(), 2);
+  emulator::backward(together.problem, together.operands(), 2);
+  for (int64_t i = 0; i < scores; ++i) {
+    double sum = 0;
+    for (int64_t head = 0; head < heads; ++head) sum += float_at(apart, Operand::dbias, head * scores + i);
+    EXPECT_EQ(float_at(together, Operand::dbias, i), static_cast<float>(sum)) << "score " << i;
+  }
+}
+
 // Other orders of threads, other grids, strides, heads and batches in another order: the same bits.
 TEST_F(EmulatedBackward, GivesTheSameBits) {
   for (const char* problem :
@@ -85,8 +108,8 @@ TEST_F(EmulatedBackward, GivesTheSameBits) {
     }
 }
 
-// Of keys that no row sees and rows that see none nothing is read, whatever lies there.
-TEST_F(EmulatedBackward, ReadsNothingThatIsNotSeen) {
+// Whatever lies in keys that no row sees and rows that see none reaches nothing.
+TEST_F(EmulatedBackward, LetsUnseenMemoryHoldAnything) {
   const auto poison = [](Tensors& t, Operand operand, int64_t row_stride, int64_t begin, int64_t end, int64_t dim) {
     for (int64_t row = begin; row < end; ++row)
       for (int64_t d = 0; d < dim; ++d)
@@ -118,6 +141,17 @@ TEST_F(EmulatedBackward, ReadsNothingThatIsNotSeen) {
       expect_finite(t, Operand::dv, all_keys * 32);
       if (!keys) expect_finite(t, Operand::dbias, rows * all_keys);
     }
+}
+
+// A sink of -inf is no sink, also for a row that sees no key.
+TEST_F(EmulatedBackward, TakesASinkThatIsNone) {
+  const Problem problem = parse_problem("bwd b1 h1/1 q20 k8 d16 f32 causal-br sink dsink");
+  Tensors t = lab::make_inputs(problem, InputKind::normal, 1, Storage::dense, threads);
+  t[Operand::sink].as<float>()[0] = -std::numeric_limits<float>::infinity();
+  for (int row = 0; row < 12; ++row) t[Operand::lse].as<float>()[row] = -std::numeric_limits<float>::infinity();
+  emulator::backward(t.problem, t.operands(), 2);
+  EXPECT_EQ(t[Operand::dsink].as<float>()[0], 0);
+  for (int i = 0; i < 12 * 16; ++i) EXPECT_EQ(t[Operand::dq].as<float>()[i], 0) << i;
 }
 
 // Lengths on a device are data. Whatever they hold, nothing outside the tensors is read (AddressSanitizer looks) or
