@@ -1,0 +1,33 @@
+#include "lab/ladder/resources.hpp"
+
+#include <fmt/format.h>
+
+#include "lab/ladder/unfused.hpp"
+
+namespace attune::lab {
+
+std::string over_ceiling(const Rung& rung, const KernelResources& resources) {
+  if (!resources.complaint.empty()) return resources.complaint;
+  if (resources.registers > rung.registers)
+    return fmt::format("{} registers, and {} are allowed", resources.registers, rung.registers);
+  return "";
+}
+
+std::vector<RungResources> resources_of_rung(const Rung& rung, const std::string& folder,
+                                             const jit::Compiler& compiler) {
+  const std::string path = folder + "/" + file_of_rung(rung.name);
+  const KernelFile file = rung.name == unfused_rung ? unfused_softmax(path) : read_kernel_file(path);
+  std::vector<RungResources> all;
+  for (const char* arch : {"sm_80", "sm_89", "sm_90a"})
+    for (const char* dtype : {"f16", "bf16"})
+      for (const int dim : {64, 128}) {
+        const Problem problem = parse_problem(fmt::format("fwd b16 h16/16 q2048 k2048 d{} {}", dim, dtype));
+        const KernelBuild build = build_kernel(file, problem, arch, compiler);
+        RungResources& made = all.emplace_back(RungResources{dtype, dim, {}, {}});
+        made.resources = resources_of(build, launch_of(file, problem), gpu::typical_device(arch));
+        made.complaint = over_ceiling(rung, made.resources);
+      }
+  return all;
+}
+
+}  // namespace attune::lab
