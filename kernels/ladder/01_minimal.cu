@@ -1,5 +1,5 @@
 // A block computes one row of the output, a thread one element of it. For each key the products of q and k are summed
-// in shared memory, halving their number at each barrier: seven barriers a key at head dimension 64, each for one
+// in shared memory, halving their number at each barrier: eight barriers a key at head dimension 64, each for one
 // multiplication a thread. Keys and values are read from global memory by every row anew. It is right, and the line
 // that all others are measured from.
 //

@@ -1,5 +1,5 @@
 // A warp owns four rows from the scores to the output: a lane has the score of one key, then a part of the head
-// dimension, and weights travel between lanes by shuffles. Scores, maxima and sums leave shared memory, and of the five
+// dimension, and weights travel between lanes by shuffles. Scores, maxima and sums leave shared memory, and of the four
 // barriers a tile two remain: one before the tile is read, one before the next takes its place.
 //
 // attune kernel

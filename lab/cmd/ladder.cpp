@@ -28,7 +28,7 @@ namespace attune::lab {
 namespace {
 
 struct LadderOptions {
-  std::vector<std::string> sets;
+  std::vector<std::string> sets, archs, dtypes;
   std::string from, write, evidence;
   Protocol protocol;
   TrialOptions trials;
@@ -83,6 +83,11 @@ int show_record(const LadderOptions& options) {
 }
 
 int show_resources(const LadderOptions& options) {
+  const auto asked_or = [](const std::vector<std::string>& asked, const auto& all) {
+    return asked.empty() ? std::vector<std::string>(all.begin(), all.end()) : asked;
+  };
+  const std::vector<std::string> archs = asked_or(options.archs, ladder_archs);
+  const std::vector<std::string> dtypes = asked_or(options.dtypes, ladder_dtypes);
   const int newest = gpu::find_driver() == nullptr ? INT_MAX : gpu::driver().major();
   const jit::Compiler& compiler = jit::find_nvrtc(newest);
   const RungFolder folder;
@@ -103,7 +108,7 @@ int show_resources(const LadderOptions& options) {
   for (const Rung& rung : builtin_ladder().rungs) {
     if (rung.registers == 0) continue;
     progress.say(fmt::format("compiling {}", rung.name));
-    for (const RungResources& each : resources_of_rung(rung, folder.path(), compiler)) {
+    for (const RungResources& each : resources_of_rung(rung, folder.path(), compiler, archs, dtypes)) {
       const KernelResources& r = each.resources;
       const int spilled = r.spill_store_bytes + r.spill_load_bytes;
       good = good && each.complaint.empty();
@@ -227,6 +232,14 @@ void add_ladder(CLI::App& app, int& status) {
   CLI::Option* resources = command->add_flag(
       "--resources", options->resources,
       "only registers, spills, shared memory and occupancy of every rung for sm_80, sm_89 and sm_90a: needs no GPU");
+  command->add_option("--arch", options->archs, "with --resources: only sm_80, sm_89 or sm_90a")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(ladder_archs))
+      ->needs(resources);
+  command->add_option("--dtype", options->dtypes, "with --resources: only f16 or bf16")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(ladder_dtypes))
+      ->needs(resources);
   CLI::Option* from = command->add_option("--from", options->from, "measure nothing: show this record of evidence");
   CLI::Option* write = command->add_option("--write", options->write, "write the rungs' files into this folder");
   resources->excludes(from)->excludes(write);
@@ -251,7 +264,7 @@ void add_ladder(CLI::App& app, int& status) {
       "  attune ladder\n"
       "  attune ladder --set mission --evidence evidence/ladder\n"
       "  attune ladder --from evidence/ladder/speed-20261201-0a1b2c3d.json --json\n"
-      "  attune ladder --resources\n"
+      "  attune ladder --resources --arch sm_90a\n"
       "  attune ladder --write rungs");
   command->callback([options, &status] {
     if (!options->write.empty())

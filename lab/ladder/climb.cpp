@@ -129,9 +129,12 @@ std::vector<LadderProblem> ladder_problems(const nlohmann::json& record, const s
 
 std::vector<std::string> predicted_sets(const Ladder& ladder) {
   std::vector<std::string> sets;
-  for (const Rung& rung : ladder.rungs)
-    for (const Prediction& each : rung.predictions)
-      if (std::ranges::find(sets, each.set) == sets.end()) sets.push_back(each.set);
+  const auto predicts = [](const Rung& rung, const std::string& set) {
+    return std::ranges::find(rung.predictions, set, &Prediction::set) != rung.predictions.end();
+  };
+  for (const ProblemSet& set : builtin_sets())
+    if (std::ranges::any_of(ladder.rungs, [&](const Rung& rung) { return predicts(rung, set.name); }))
+      sets.push_back(set.name);
   return sets;
 }
 

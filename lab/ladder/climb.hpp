@@ -70,7 +70,7 @@ PredictionScore score_of(const std::vector<Climb>& climbs);
 // Of a record of speed that `attune ladder --evidence` wrote. Throws ATTUNE_INVALID_ARGUMENT for another one.
 std::vector<LadderProblem> ladder_problems(const nlohmann::json& record, const std::string& file);
 
-// The sets that predictions speak of, in the order in which they first do.
+// The sets that predictions speak of, in the order of builtin_sets().
 std::vector<std::string> predicted_sets(const Ladder& ladder);
 
 }  // namespace attune::lab

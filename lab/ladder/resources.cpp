@@ -13,13 +13,14 @@ std::string over_ceiling(const Rung& rung, const KernelResources& resources) {
   return "";
 }
 
-std::vector<RungResources> resources_of_rung(const Rung& rung, const std::string& folder,
-                                             const jit::Compiler& compiler) {
+std::vector<RungResources> resources_of_rung(const Rung& rung, const std::string& folder, const jit::Compiler& compiler,
+                                             const std::vector<std::string>& archs,
+                                             const std::vector<std::string>& dtypes) {
   const std::string path = folder + "/" + file_of_rung(rung.name);
   const KernelFile file = rung.name == unfused_rung ? unfused_softmax(path) : read_kernel_file(path);
   std::vector<RungResources> all;
-  for (const char* arch : {"sm_80", "sm_89", "sm_90a"})
-    for (const char* dtype : {"f16", "bf16"})
+  for (const std::string& arch : archs)
+    for (const std::string& dtype : dtypes)
       for (const int dim : {64, 128}) {
         const Problem problem = parse_problem(fmt::format("fwd b16 h16/16 q2048 k2048 d{} {}", dim, dtype));
         const KernelBuild build = build_kernel(file, problem, arch, compiler);

@@ -2,6 +2,7 @@
 // ceilings. Needs NVRTC, and no GPU.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,14 @@ struct RungResources {
   std::string complaint;  // over a ceiling, spills, or cannot be launched; or ""
 };
 
+// What is promised, and may be asked for.
+inline constexpr std::array ladder_archs{"sm_80", "sm_89", "sm_90a"};
+inline constexpr std::array ladder_dtypes{"f16", "bf16"};
+
 // `folder`: where the ladder's files are.
-std::vector<RungResources> resources_of_rung(const Rung& rung, const std::string& folder,
-                                             const jit::Compiler& compiler);
+std::vector<RungResources> resources_of_rung(const Rung& rung, const std::string& folder, const jit::Compiler& compiler,
+                                             const std::vector<std::string>& archs,
+                                             const std::vector<std::string>& dtypes);
 
 // Why a rung may not need what it does, or "".
 std::string over_ceiling(const Rung& rung, const KernelResources& resources);

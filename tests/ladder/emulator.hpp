@@ -181,7 +181,7 @@ class Block {
   }
 
   void start(Fibre& fibre) {
-    constexpr size_t stack_bytes = 128 << 10;
+    constexpr size_t stack_bytes = 256 << 10;
     fibre.started = true;
     fibre.stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
     getcontext(&fibre.point);

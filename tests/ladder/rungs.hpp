@@ -12,8 +12,8 @@ namespace attune::ladder {
 // Runs one thread, with the arguments as a launch hands them over.
 using Thread = void (*)(const std::vector<lab::KernelArgument>& arguments);
 
-// By name of the file without .cu. Of 13_persistent there are also those that `attune ladder` takes something away
-// from: "13_persistent SWIZZLE=0".
+// By name of the file without .cu; new_kernel is what `attune try --new` writes. Of 13_persistent there are also those
+// that `attune ladder` takes something away from: "13_persistent SWIZZLE=0".
 using Rungs = std::map<std::string, Thread>;
 Rungs rungs_f16_d64();
 Rungs rungs_f16_d128();

@@ -24,6 +24,9 @@ namespace eight_warps {
 namespace inverted {
 #include "kernels/ladder/06_inverted.cu"
 }
+namespace unfused {
+#include "kernels/ladder/07_unfused.cu"
+}
 namespace wmma_scores {
 #include "kernels/ladder/08_wmma_scores.cu"
 }
@@ -41,6 +44,9 @@ namespace registers {
 }
 namespace persistent {
 #include "kernels/ladder/13_persistent.cu"
+}
+namespace starting_file {
+#include "lab/try/new_kernel.cu"
 }
 #undef PRODUCERS
 #define PRODUCERS 1
@@ -64,12 +70,14 @@ namespace straight {
 }  // namespace
 
 attune::ladder::Rungs attune::ladder::RUNGS() {
-  return {{"01_minimal", thread<&minimal::attention>},
+  return {{"new_kernel", thread<&starting_file::attention>},
+          {"01_minimal", thread<&minimal::attention>},
           {"02_block_tiling", thread<&block_tiling::attention>},
           {"03_warp_reductions", thread<&warp_reductions::attention>},
           {"04_fewer_barriers", thread<&fewer_barriers::attention>},
           {"05_eight_warps", thread<&eight_warps::attention>},
           {"06_inverted", thread<&inverted::attention>},
+          {"07_unfused", thread<&unfused::softmax>},
           {"08_wmma_scores", thread<&wmma_scores::attention>},
           {"09_wmma_both", thread<&wmma_both::attention>},
           {"10_async_producer", thread<&async_producer::attention>},
