@@ -28,7 +28,7 @@ namespace attune::lab {
 namespace {
 
 struct LadderOptions {
-  std::vector<std::string> sets, archs, dtypes;
+  std::vector<std::string> problems, sets, archs, dtypes;
   std::string from, write, evidence;
   Protocol protocol;
   TrialOptions trials;
@@ -64,6 +64,21 @@ std::vector<std::string> sets_of(const LadderOptions& options) {
     if (std::ranges::find(predicted, set) == predicted.end())
       fail(ATTUNE_INVALID_ARGUMENT, "--set is '{}'; predictions are for {}", set, fmt::join(predicted, ", "));
   return options.sets.empty() ? predicted : options.sets;
+}
+
+// Those of the sets, or of these the ones that were asked for.
+std::vector<std::string> asked_problems(const LadderOptions& options) {
+  std::vector<std::string> all, asked;
+  for (const std::string& set : sets_of(options))
+    for (const std::string& problem : find_set(set).problems) all.push_back(problem);
+  for (const std::string& text : options.problems) {
+    const std::string problem = to_string(parse_problem(text));
+    if (std::ranges::find(all, problem) == all.end())
+      fail(ATTUNE_INVALID_ARGUMENT, "'{}' is in none of {}, which predictions are for", problem,
+           fmt::join(sets_of(options), ", "));
+    asked.push_back(problem);
+  }
+  return asked.empty() ? all : asked;
 }
 
 void print_climbs(const LadderOptions& options, const std::vector<LadderProblem>& problems) {
@@ -143,7 +158,7 @@ class LadderCommand {
   explicit LadderCommand(const LadderOptions& options) : options_(options) {}
 
   int run() {
-    const std::vector<std::string> sets = sets_of(options_);
+    const std::vector<std::string> problems = asked_problems(options_);
     if (!options_.evidence.empty()) try_folder("--evidence", options_.evidence);
     cpu::Threads threads(lab_thread_options());
     std::vector<Backend> backends = make_backends(threads);
@@ -158,8 +173,7 @@ class LadderCommand {
     Timekeeper timekeeper(*gpu, threads, options_.protocol, 1, true, options_.trials);
     const RungFolder folder;
     const std::vector<Entrant> entrants = ladder_entrants(builtin_ladder(), folder.path());
-    for (const std::string& set : sets)
-      for (const std::string& problem : find_set(set).problems) climb(timekeeper, problem, entrants);
+    for (const std::string& problem : problems) climb(timekeeper, problem, entrants);
     print_climbs(options_, problems_);
     if (!options_.evidence.empty()) save(timekeeper);
     print_card_time(steady_clock().now() - begin_, options_.price_per_hour, options_.json);
@@ -228,6 +242,7 @@ void add_ladder(CLI::App& app, int& status) {
   options->protocol.budget_seconds = 60;
   CLI::App* command = app.add_subcommand(
       "ladder", "from a scalar kernel to the library's: what each step gains, and what was predicted");
+  command->add_option("problems", options->problems, "only these problems of the sets mission and h100");
   command->add_option("--set", options->sets, "only at this set, mission or h100")->allow_extra_args(false);
   CLI::Option* resources = command->add_flag(
       "--resources", options->resources,
@@ -263,6 +278,7 @@ void add_ladder(CLI::App& app, int& status) {
       "examples:\n"
       "  attune ladder\n"
       "  attune ladder --set mission --evidence evidence/ladder\n"
+      "  attune ladder 'fwd b1 h8/8 q512 k512 d64 f16'\n"
       "  attune ladder --from evidence/ladder/speed-20261201-0a1b2c3d.json --json\n"
       "  attune ladder --resources --arch sm_90a\n"
       "  attune ladder --write rungs");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "core/error.hpp"
@@ -266,12 +267,33 @@ TEST(LadderCommand, SaysWhatItNeeds) {
   EXPECT_THAT(help.output, AllOf(HasSubstr("examples:"), HasSubstr("--evidence"), HasSubstr("--resources")));
   EXPECT_EQ(attune("ladder --set nowhere").status, 2);
   EXPECT_EQ(attune("ladder --resources --from x").status, 2);
+  const auto other = attune("ladder 'fwd b1 h1/1 q8 k8 d64 f16'");
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.output, HasSubstr("is in none of mission, h100, which predictions are for"));
   EXPECT_EQ(attune("ladder --arch sm_80").status, 2) << "is for --resources";
   if (gpu::find_driver() == nullptr) {
     const auto none = attune("ladder");
     EXPECT_EQ(none.status, 3);
     EXPECT_THAT(none.output, HasSubstr("there is no GPU here, so that no rung can be checked or measured"));
   }
+}
+
+TEST(LadderCommand, OnACardEveryRungIsRightAndTheRecordHolds) {
+  ATTUNE_REQUIRE_GPU();
+  const test::TemporaryDirectory place;
+  const auto outcome =
+      attune(fmt::format("ladder '{}' --rounds 6 --budget 10 --json --evidence {}", full, place.path().string()));
+  EXPECT_TRUE(outcome.status == 0 || outcome.status == 4) << outcome.output;
+  std::set<std::string> right;
+  std::istringstream text(outcome.output);
+  for (std::string line; std::getline(text, line);)
+    if (line.starts_with("{"))
+      if (const nlohmann::json each = nlohmann::json::parse(line); each.contains("us") && each.at("ok") == true)
+        right.insert(each.at("contender").get<std::string>());
+  for (const Rung& rung : builtin_ladder().rungs)
+    EXPECT_TRUE(right.contains(rung.name) || rung.name == unfused_rung) << rung.name << "\n" << outcome.output;
+  for (const Without& each : builtin_ladder().without) EXPECT_EQ(right.count(each.name()), 1u) << each.name();
+  EXPECT_EQ(attune("evidence verify --folder " + place.path().string()).status, 0);
 }
 
 TEST(LadderCommand, WritesFilesThatCanBeTriedAndOverwritesNoWork) {
