@@ -130,10 +130,10 @@ class Rung : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(Rung, IsRightAtOddShapesOfEveryTypeAndMask) {
-  int left = test::small_budget() ? 4 : 100;
+  int left = test::small_budget() ? 2 : 100;
   for (const char* problem :
-       {"fwd b2 h3/3 q9 k20 d64 f16", "fwd b1 h1/1 q70 k77 d64 f16", "fwd b2 h2/1 q20 k130 d64 f16 causal-br",
-        "fwd b1 h2/1 q110 k40 d64 f16 causal-tl", "fwd b1 h1/1 q40 k100 d128 f16 causal-br",
+       {"fwd b2 h3/3 q9 k20 d64 f16", "fwd b1 h1/1 q40 k100 d128 f16 causal-br", "fwd b1 h1/1 q70 k77 d64 f16",
+        "fwd b2 h2/1 q20 k130 d64 f16 causal-br", "fwd b1 h2/1 q110 k40 d64 f16 causal-tl",
         "fwd b1 h2/2 q20 k70 d64 bf16 nolse", "fwd b1 h1/1 q65 k65 d128 bf16 causal-tl scale-0.3",
         "fwd b1 h3/1 q1 k65 d64 bf16", "fwd b1 h1/1 q100 k30 d64 f16 causal-br", "fwd b1 h1/1 q5 k1 d128 f16"}) {
     if (left-- == 0) break;
@@ -147,10 +147,10 @@ TEST_P(Rung, IsRightOnHostileInputs) {
 }
 
 TEST_P(Rung, GivesTheSameBitsInEveryOrderOfThreads) {
+  if (test::small_budget()) GTEST_SKIP() << "the budget is small";
   const Problem problem = parse_problem("fwd b1 h2/2 q20 k140 d64 f16 causal-br");
   std::vector<std::byte> first;
   for (const unsigned seed : {0u, 1u, 2u, 7u, 12u}) {
-    if (seed > 1 && test::small_budget()) break;
     lab::Tensors tensors = lab::make_inputs(problem, InputKind::normal, 3, lab::Storage::dense, threads);
     executor.seed = seed;
     executor.run("", tensors, "");

@@ -190,12 +190,19 @@ TEST(Climb, ARungThatWasNotTimedIsLeftOut) {
   EXPECT_TRUE(climb_of(ladder, "mission", {}).steps.empty());
 }
 
+// One of each set where time is short: a record is verified again whenever it is read.
+std::vector<std::string> recorded_problems(const char* set) {
+  std::vector<std::string> problems = find_set(set).problems;
+  if (test::small_budget()) problems.resize(1);
+  return problems;
+}
+
 // A record as `attune ladder --evidence` writes it: each rung 1.5 times as fast as the one it is compared with, and
 // whatever is taken away costs a tenth.
 nlohmann::json climbed_record(const Stamps& stamps) {
   std::vector<SpeedResult> results;
   for (const char* set : {"mission", "h100"})
-    for (const std::string& problem : find_set(set).problems) {
+    for (const std::string& problem : recorded_problems(set)) {
       std::map<std::string, double> seconds;
       for (const Rung& rung : builtin_ladder().rungs)
         seconds[rung.name] = rung.over.empty() ? 1e-2 : seconds.at(rung.over) / 1.5;
@@ -226,7 +233,7 @@ TEST(LadderRecord, GivesTheWaterfallTheLossesAndTheScoreAgain) {
   EXPECT_EQ(lines[1].at("rung"), "02_block_tiling");
   EXPECT_NEAR(lines[1].at("gain").at("estimate").get<double>(), 1.5, 1e-9);
   EXPECT_EQ(lines[1].at("prediction").at("came"), "true");
-  EXPECT_EQ(lines[1].at("times").size(), find_set("h100").problems.size());
+  EXPECT_EQ(lines[1].at("times").size(), recorded_problems("h100").size());
   EXPECT_EQ(lines.back().at("scored"), builtin_ladder().rungs.size() - 1);
 }
 
