@@ -177,8 +177,7 @@ class LadderCommand {
     print_climbs(options_, problems_);
     if (!options_.evidence.empty()) save(timekeeper);
     print_card_time(steady_clock().now() - begin_, options_.price_per_hour, options_.json);
-    if (failed_) return exit_failed_check;
-    return unclear_ ? exit_unclear : exit_ok;
+    return status_.exit_status();
   }
 
  private:
@@ -189,7 +188,7 @@ class LadderCommand {
     });
     progress.clear();
     for (const NotTimed& absent : timed.not_timed) {
-      failed_ |= absent.kind != NotTimed::Kind::refused;
+      status_.note(absent);
       if (options_.json)
         print_json(to_json(problem, absent));
       else
@@ -197,12 +196,11 @@ class LadderCommand {
     }
     for (const TimedEntrant& entrant : timed.entrants) {
       if (options_.json) print_json(to_json(timed, entrant));
-      if (entrant.alarm.empty()) continue;
-      unclear_ = true;
-      remark("alarm: {}: {}: {}\n", problem, entrant.name, entrant.alarm);
+      status_.note(entrant);
+      if (!entrant.alarm.empty()) remark("alarm: {}: {}: {}\n", problem, entrant.name, entrant.alarm);
     }
     if (timed.noise_floor && !timed.noise_floor->fit) {
-      unclear_ = true;
+      status_.note_noise();
       remark("unfit to measure: {}: {}\n", problem, timed.noise_floor->reason);
     }
     flush_output();
@@ -225,7 +223,7 @@ class LadderCommand {
   const double begin_ = steady_clock().now();
   std::vector<LadderProblem> problems_;
   std::vector<SpeedResult> results_;
-  bool failed_ = false, unclear_ = false;
+  RunStatus status_;
 };
 
 int write_files(const std::string& folder) {
@@ -274,7 +272,7 @@ void add_ladder(CLI::App& app, int& status) {
       "own kernels and with variants of the last rung that lack one thing each.\n\n"
       "exit status: 0 all right and timed, 1 a rung is wrong, was lost or needs more than it may, 2 bad input, 3 no "
       "GPU "
-      "here,\n4 the machine is too noisy, or a ceiling was exceeded\n\n"
+      "here,\nor no cuBLAS for the unfused rung, 4 the machine is too noisy, or a ceiling was exceeded\n\n"
       "examples:\n"
       "  attune ladder\n"
       "  attune ladder --set mission --evidence evidence/ladder\n"
