@@ -137,6 +137,7 @@ int show_resources(const LadderOptions& options) {
                     {"spilled_bytes", spilled},
                     {"stack_bytes", r.stack_bytes},
                     {"shared_bytes", r.static_shared_bytes + r.dynamic_shared_bytes},
+                    {"most_shared_bytes", rung.shared_bytes},
                     {"threads", r.threads},
                     {"blocks_per_sm", r.blocks_per_sm},
                     {"occupancy", r.occupancy},
@@ -265,14 +266,11 @@ void add_ladder(CLI::App& app, int& status) {
   add_price(*command, options->price_per_hour);
   command->add_flag("--json", options->json, "one object per line");
   command->footer(
-      "Every rung is a kernel file as `attune try` takes it (docs/your-kernel.md); docs/ladder.md walks through them. "
-      "A\n"
-      "rung is checked against float64 before it is timed, and all are measured in the same rounds, with the "
-      "library's\n"
-      "own kernels and with variants of the last rung that lack one thing each.\n\n"
-      "exit status: 0 all right and timed, 1 a rung is wrong, was lost or needs more than it may, 2 bad input, 3 no "
-      "GPU "
-      "here,\nor no cuBLAS for the unfused rung, 4 the machine is too noisy, or a ceiling was exceeded\n\n"
+      "Every rung is a kernel file as `attune try` takes it (docs/your-kernel.md); docs/ladder.md walks through them.\n"
+      "A rung is checked against float64 before it is timed, and all are measured in the same rounds, beside the\n"
+      "library's own kernels and variants of the last rung that lack one thing each.\n\n"
+      "exit status: 0 all right and timed, 1 a rung is wrong, was lost or needs more than it may, 2 bad input,\n"
+      "3 no GPU here, or no cuBLAS for the unfused rung, 4 the machine is too noisy, or a ceiling was exceeded\n\n"
       "examples:\n"
       "  attune ladder\n"
       "  attune ladder --set mission --evidence evidence/ladder\n"

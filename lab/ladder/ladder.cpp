@@ -78,7 +78,8 @@ class LadderReader {
     Rung made;
     made.name = text(table, "name", "a rung");
     const std::string& where = made.name;
-    only(table, {"name", "title", "over", "registers", "reported_us", "reported", "predictions"}, where);
+    only(table, {"name", "title", "over", "registers", "shared_bytes", "reported_us", "reported", "predictions"},
+         where);
     if (ladder_.find(made.name) != nullptr) fail(ATTUNE_INVALID_ARGUMENT, "{}: {} is there twice", file_, where);
     made.title = text(table, "title", where);
     if (!ladder_.rungs.empty()) {
@@ -86,7 +87,10 @@ class LadderReader {
       if (ladder_.find(made.over) == nullptr)
         fail(ATTUNE_INVALID_ARGUMENT, "{}: {}: over is '{}'; a rung before it is allowed", file_, where, made.over);
     }
-    if (made.name != library_rung) made.registers = static_cast<int>(number(table, "registers", where, 256));
+    if (made.name != library_rung) {
+      made.registers = static_cast<int>(number(table, "registers", where, 256));
+      made.shared_bytes = static_cast<int>(number(table, "shared_bytes", where, 1 << 20));
+    }
     if (table.contains("reported_us")) made.reported_us = number(table, "reported_us", where, 1e9);
     if (table.contains("reported")) made.reported = text(table, "reported", where);
     if (const toml::table* predictions = table["predictions"].as_table())

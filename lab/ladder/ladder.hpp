@@ -21,8 +21,8 @@ struct Prediction {
 
 struct Rung {
   std::string name, title;
-  std::string over;  // the rung it is compared with; "" for the first
-  int registers = 0;
+  std::string over;                     // the rung it is compared with; "" for the first
+  int registers = 0, shared_bytes = 0;  // the most that it may need
   std::optional<double> reported_us;
   std::string reported;
   std::vector<Prediction> predictions;

@@ -10,6 +10,9 @@ std::string over_ceiling(const Rung& rung, const KernelResources& resources) {
   if (!resources.complaint.empty()) return resources.complaint;
   if (resources.registers > rung.registers)
     return fmt::format("{} registers, and {} are allowed", resources.registers, rung.registers);
+  const int shared = resources.static_shared_bytes + resources.dynamic_shared_bytes;
+  if (shared > rung.shared_bytes)
+    return fmt::format("{} bytes of shared memory, and {} are allowed", shared, rung.shared_bytes);
   return "";
 }
 

@@ -19,6 +19,7 @@ namespace {
 using lab::Case;
 using lab::InputKind;
 
+// Threads of a file by its name, for the problem's type and head dimension.
 const Rungs& rungs_for(const Problem& problem) {
   static const std::map<std::pair<Dtype, int64_t>, Rungs> all{{{Dtype::f16, 64}, rungs_f16_d64()},
                                                               {{Dtype::f16, 128}, rungs_f16_d128()},
@@ -41,6 +42,9 @@ class RungExecutor final : public lab::Executor {
         unfused_(name_ == lab::unfused_rung),
         file_(unfused_ ? lab::unfused_softmax(file_of(name_)) : lab::read_kernel_file(file_of(name_))) {}
 
+  // With a mistake.
+  RungExecutor(std::string name, Thread planted) : RungExecutor(std::move(name)) { planted_ = planted; }
+
   DeviceKind device_kind() const override { return DeviceKind::cuda; }
   lab::Choice choose(std::string_view, const Problem& problem) override {
     const std::string refusal = unfused_ ? lab::unfused_refusal(problem) : lab::refusal_of(file_, problem);
@@ -55,7 +59,7 @@ class RungExecutor final : public lab::Executor {
     const Operands operands = tensors.operands();
     void* const lse = problem.has(ATTUNE_LSE) ? operands.out(Operand::lse) : unwanted_lse.data();
     const std::vector<lab::KernelArgument> arguments = lab::arguments_of(file_, problem, operands, lse);
-    const Thread thread = rungs_for(problem).at(name_);
+    const Thread thread = planted_ != nullptr ? planted_ : rungs_for(problem).at(name_);
     const bool one_producer = name_.ends_with("PRODUCERS=1");
     // Blocks that walk over tiles must be right however few they are; without persistence there is one for each tile.
     const bool walks = name_.starts_with("13_persistent") && seed % 4 != 3;
@@ -101,6 +105,7 @@ class RungExecutor final : public lab::Executor {
 
   std::string name_;
   bool unfused_;
+  Thread planted_ = nullptr;
   lab::KernelFile file_;
 };
 
@@ -158,6 +163,20 @@ TEST_P(Rung, GivesTheSameBitsInEveryOrderOfThreads) {
     const std::vector<std::byte> bytes(written.begin(), written.end());
     if (first.empty()) first = bytes;
     EXPECT_EQ(bytes, first) << "seed " << seed;
+  }
+}
+
+// A crash and a hang end the process that a kernel runs in: tests/lab_trial has those.
+TEST(Mistake, InAKernelFileIsFound) {
+  cpu::Threads threads{attune_options{}};
+  const std::unique_ptr<lab::ReferenceSource> reference = lab::make_cpu_reference(threads);
+  for (const auto& [name, thread] : mistakes()) {
+    RungExecutor executor("new_kernel", thread);
+    Case c;
+    c.problem = "fwd b2 h2/2 q20 k30 d64 f16 causal-br";
+    const lab::Outcome outcome = lab::Checker(executor, *reference, threads).check(c);
+    EXPECT_FALSE(outcome.ok()) << name;
+    EXPECT_NE(outcome.judgement.failure, "") << name;
   }
 }
 

@@ -43,6 +43,7 @@ constexpr const char* two_rungs = R"(
 name = "slow"
 title = "slow"
 registers = 32
+shared_bytes = 1024
 reported_us = 100
 [[rung]]
 name = "attune"
@@ -319,11 +320,16 @@ TEST(LadderCommand, WritesFilesThatCanBeTriedAndOverwritesNoWork) {
 TEST(LadderResources, AreHeldAgainstTheCeilings) {
   Rung rung;
   rung.registers = 64;
+  rung.shared_bytes = 1024;
   KernelResources needs;
   needs.registers = 64;
   EXPECT_EQ(over_ceiling(rung, needs), "");
   needs.registers = 65;
   EXPECT_EQ(over_ceiling(rung, needs), "65 registers, and 64 are allowed");
+  needs.registers = 64;
+  needs.dynamic_shared_bytes = 1000;
+  needs.static_shared_bytes = 25;
+  EXPECT_EQ(over_ceiling(rung, needs), "1025 bytes of shared memory, and 1024 are allowed");
   needs.complaint = "it spills";
   EXPECT_EQ(over_ceiling(rung, needs), "it spills");
 }
@@ -345,6 +351,7 @@ TEST(LadderResources, EveryRungCompilesForEveryArchitectureUnderItsCeilings) {
       EXPECT_EQ(each.at("spilled_bytes"), 0) << line;
       EXPECT_EQ(each.at("complaint"), "") << line;
       EXPECT_LE(each.at("registers"), each.at("most_registers")) << line;
+      EXPECT_LE(each.at("shared_bytes"), each.at("most_shared_bytes")) << line;
       EXPECT_GT(each.at("blocks_per_sm"), 0) << line;
       ++lines;
     }

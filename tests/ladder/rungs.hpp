@@ -19,6 +19,8 @@ Rungs rungs_f16_d64();
 Rungs rungs_f16_d128();
 Rungs rungs_bf16_d64();
 Rungs rungs_bf16_d128();
+// The starting file with a mistake in each, for float16 and head dimension 64 (fixtures.cmake).
+Rungs mistakes();
 
 template <auto kernel, typename... Parameters>
 void call(void (*)(Parameters...), const std::vector<lab::KernelArgument>& arguments) {
