@@ -190,9 +190,7 @@ class BenchCommand {
       print_table(bars);
     if (!options_.peers.evidence.empty()) save(std::move(results));
     if (timekeeper_.on_gpu()) print_card_time(steady_clock().now() - begin_, options_.price_per_hour, options_.json);
-    if (failed_) return exit_failed_check;
-    if (refused_) return exit_unsupported;
-    return unclear_ ? exit_unclear : exit_ok;
+    return status_.exit_status();
   }
 
  private:
@@ -224,7 +222,7 @@ class BenchCommand {
   }
 
   void note(const std::string& problem, const NotTimed& absent) {
-    (absent.kind == NotTimed::Kind::refused ? refused_ : failed_) = true;
+    status_.note(absent);
     if (options_.json)
       print_json(to_json(problem, absent));
     else
@@ -238,10 +236,10 @@ class BenchCommand {
       else
         add_row(timed, entrant, number);
       if (!entrant.alarm.empty()) complain(timed.problem, fmt::format("alarm: {}: {}", entrant.name, entrant.alarm));
-      // What no number of rounds would tell apart here; a verdict that is unclear by itself is a result.
+      // What no number of rounds would tell apart here.
       if (entrant.drowned)
         complain(timed.problem, fmt::format("unclear: {}: {}", entrant.name, entrant.against_first->verdict.reason));
-      unclear_ |= entrant.drowned || !entrant.alarm.empty();
+      status_.note(entrant);
     }
     chose_cpus_ |= !timed.result.measurement.cpus.empty();
     if (timed.noise_floor && !timed.noise_floor->fit)
@@ -313,7 +311,8 @@ class BenchCommand {
   std::vector<CpuRow> cpu_rows_;
   std::vector<std::string> complaints_;
   bool chose_cpus_ = false;
-  bool failed_ = false, refused_ = false, unclear_ = false, noisy_ = false;
+  RunStatus status_;
+  bool noisy_ = false;
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ int run_commands(int argc, char** argv) {
   add_evidence(app, status);
   add_guard(app, status);
   add_report(app, status);
+  add_ladder(app, status);
   add_llama(app, status);
   add_try(app, status);
   add_trial(app, status);

@@ -26,6 +26,7 @@ void add_selection(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
 void add_evidence(CLI::App& app, int& status);
 void add_guard(CLI::App& app, int& status);
+void add_ladder(CLI::App& app, int& status);
 void add_llama(CLI::App& app, int& status);
 void add_try(CLI::App& app, int& status);
 void add_trial(CLI::App& app, int& status);

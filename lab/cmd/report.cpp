@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "lab/cmd/commands.hpp"
+#include "lab/ladder/ladder_text.hpp"
 #include "lab/output.hpp"
 #include "lab/report/pages.hpp"
 
@@ -25,7 +26,9 @@ std::string contents_of(const std::string& path) {
 
 int report(const ReportOptions& options) {
   int status = exit_ok;
-  for (const auto& [name, text] : make_pages(options.docs, options.evidence)) {
+  std::map<std::string, std::string> pages = make_pages(options.docs, options.evidence);
+  pages.merge(make_ladder_page(options.docs, options.evidence));
+  for (const auto& [name, text] : pages) {
     const std::string path = options.docs + "/" + name;
     if (contents_of(path) == text) {
       fmt::print("{}: up to date\n", path);

@@ -8,7 +8,7 @@
 namespace attune::lab {
 
 nlohmann::json stamped_speed_record(std::vector<SpeedResult> results, const std::string& kernel,
-                                    const Facts& environment) {
+                                    const Facts& environment, const Stamps& others) {
   if (results.empty()) return nullptr;
   std::vector<std::string> problems;
   for (const SpeedResult& result : results) problems.push_back(result.problem);
@@ -20,6 +20,7 @@ nlohmann::json stamped_speed_record(std::vector<SpeedResult> results, const std:
     remark("without stamps, so that no document will show it: {}\n", error.what());
   }
   for (SpeedResult& result : results) result.subjects = run.subjects[result.problem];
+  run.stamps.insert(others.begin(), others.end());
   return speed_record(results, environment, run.stamps, utc_now());
 }
 

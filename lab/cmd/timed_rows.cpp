@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lab/check/report.hpp"
+#include "lab/cmd/commands.hpp"
 
 namespace attune::lab {
 namespace {
@@ -97,6 +98,16 @@ std::string text_of(const std::string& problem, const NotTimed& absent) {
   if (absent.kind == NotTimed::Kind::lost)
     return fmt::format("not timed: {}: {}: {}\n      {}\n", who, problem, absent.why, reproducer(absent.check.of));
   return fmt::format("not timed, because it is wrong: {}\n{}", who, failure_text(absent.check, absent.check.of));
+}
+
+void RunStatus::note(const NotTimed& absent) { (absent.kind == NotTimed::Kind::refused ? refused_ : failed_) = true; }
+
+void RunStatus::note(const TimedEntrant& entrant) { unclear_ |= entrant.drowned || !entrant.alarm.empty(); }
+
+int RunStatus::exit_status() const {
+  if (failed_) return exit_failed_check;
+  if (refused_) return exit_unsupported;
+  return unclear_ ? exit_unclear : exit_ok;
 }
 
 std::vector<CpuRow> cpu_rows_of(const TimedProblem& timed, size_t thread_counts) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "lab/ladder/unfused.hpp"
 #include "lab/try/kernel_callee.hpp"
 
 namespace attune::lab {
@@ -18,25 +19,25 @@ std::map<std::string, const attune_contender_api*>& callables() {
 
 bool Entrant::same_code(const Entrant& other) const {
   return kernel == other.kernel && library == other.library && plugin == other.plugin && config == other.config &&
-         callable == other.callable && source == other.source;
+         callable == other.callable && source == other.source && unfused == other.unfused;
 }
 
 std::string Entrant::option() const {
   if (!library.empty()) return "--against " + library;
   if (!plugin.empty()) return "--plugin " + plugin;
   if (!callable.empty()) return "--callable " + callable;
-  return source.empty() ? "" : "--source " + source;
+  return source.empty() || unfused ? "" : "--source " + source;
 }
 
 nlohmann::json to_json(const Entrant& entrant) {
-  return {{"name", entrant.name},     {"kernel", entrant.kernel},    {"library", entrant.library},
-          {"plugin", entrant.plugin}, {"config", entrant.config},    {"threads", entrant.threads},
-          {"source", entrant.source}, {"callable", entrant.callable}};
+  return {{"name", entrant.name},     {"kernel", entrant.kernel},     {"library", entrant.library},
+          {"plugin", entrant.plugin}, {"config", entrant.config},     {"threads", entrant.threads},
+          {"source", entrant.source}, {"callable", entrant.callable}, {"unfused", entrant.unfused}};
 }
 
 Entrant entrant_from_json(const nlohmann::json& json) {
-  return {json.at("name"),   json.at("kernel"),  json.at("library"),  json.at("plugin"),
-          json.at("config"), json.at("threads"), json.at("callable"), json.at("source")};
+  return {json.at("name"),    json.at("kernel"),   json.at("library"), json.at("plugin"), json.at("config"),
+          json.at("threads"), json.at("callable"), json.at("source"),  json.at("unfused")};
 }
 
 std::unique_ptr<Callee> callee_of(const Entrant& entrant, const Problem& problem) {
@@ -47,6 +48,7 @@ std::unique_ptr<Callee> callee_of(const Entrant& entrant, const Problem& problem
       fail(ATTUNE_INVALID_ARGUMENT, "{}: this process has no Python to call it", entrant.callable);
     return contender_callee(*found->second, {{"callable", entrant.callable}}, problem, entrant.name);
   }
+  if (entrant.unfused) return unfused_callee(entrant.source, problem, entrant.name);
   if (!entrant.source.empty()) return kernel_callee(entrant.source, problem, entrant.name);
   if (!entrant.config.empty()) return configured_callee(entrant.name, entrant.kernel, entrant.config, problem);
   const Library library = entrant.library.empty() ? Library::own() : Library::open(entrant.library);

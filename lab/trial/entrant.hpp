@@ -20,6 +20,7 @@ struct Entrant {
   int threads = 0;         // on a CPU; 0: what the library takes by itself
   std::string callable{};  // a function of Python as module:function, or ""
   std::string source{};    // path of a .cu file, or ""
+  bool unfused = false;    // the file is the middle of three launches (lab/ladder/unfused.hpp)
 
   bool own() const { return library.empty() && plugin.empty() && callable.empty() && source.empty(); }
   // But for the number of threads.

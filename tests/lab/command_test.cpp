@@ -35,7 +35,8 @@ std::vector<json> objects(const test::Outcome& outcome) {
 }
 
 TEST(Command, HelpHasExamples) {
-  for (const char* command : {"", "run", "check", "bench", "doctor", "report", "info", "explain", "guard"}) {
+  for (const char* command :
+       {"", "run", "check", "bench", "doctor", "report", "info", "explain", "guard", "try", "ladder", "evidence"}) {
     const auto outcome = attune(std::string(command) + " --help");
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_NE(outcome.output.find("examples:"), std::string::npos) << command;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lab/cmd/timed_rows.hpp"
 #include "lab/measure/analysis.hpp"
 #include "lab/measure/share.hpp"
 #include "lab/report/card_time.hpp"
@@ -43,6 +44,27 @@ TEST(Noise, ThatIsSmallTakesNothingBack) {
   EXPECT_EQ(within_noise(verdict(stats::Outcome::faster, 0.98), quiet, {}).outcome, stats::Outcome::faster);
   EXPECT_EQ(within_noise(verdict(stats::Outcome::same, 1.001), quiet, {}).outcome, stats::Outcome::same);
   EXPECT_EQ(within_noise(verdict(stats::Outcome::faster, 0.98), std::nullopt, {}).outcome, stats::Outcome::faster);
+}
+
+TEST(RunStatus, WhatIsWrongCountsMoreThanWhatIsRefusedOrUnclear) {
+  const auto status = [](auto... what) {
+    RunStatus run;
+    (run.note(what), ...);
+    return run.exit_status();
+  };
+  const auto absent = [](NotTimed::Kind kind) { return NotTimed{{}, kind, "", {}}; };
+  const TimedEntrant fine{};
+  TimedEntrant drowned{}, alarming{}, unclear_by_itself{};
+  drowned.drowned = true;
+  alarming.alarm = "135 % of a ceiling";
+  unclear_by_itself.against_first.emplace().verdict = verdict(stats::Outcome::unclear, 1.02);
+  EXPECT_EQ(status(fine), 0);
+  EXPECT_EQ(status(unclear_by_itself), 0) << "a result";
+  EXPECT_EQ(status(fine, drowned), 4);
+  EXPECT_EQ(status(alarming, fine), 4);
+  EXPECT_EQ(status(drowned, absent(NotTimed::Kind::refused)), 3);
+  EXPECT_EQ(status(drowned, absent(NotTimed::Kind::refused), absent(NotTimed::Kind::wrong)), 1);
+  EXPECT_EQ(status(absent(NotTimed::Kind::lost), fine), 1);
 }
 
 TEST(Alarm, MoreThan110PerCentOfACeilingIsTold) {
