@@ -100,7 +100,8 @@ device::sm90::TileOrder order_of(const Problem& problem, const Schedule& schedul
 struct Workspace {
   int64_t tiles = 0;   // that sequences within the bounds can have, each counted once for all packs
   int64_t listed = 0;  // of these and their parts
-  int64_t parts = 0;   // of all packs
+  int64_t split_tiles = 0;
+  int64_t parts = 0;  // of all packs
   uint64_t tiles_at = 0, split_tiles_at = 0, part_o_at = 0, part_lse_at = 0, bytes = 0;
 
   Workspace(const Problem& problem, const Config& config, const Schedule& schedule, int64_t wanted_tiles) {
@@ -117,7 +118,8 @@ struct Workspace {
     };
     place(sizeof(TileCounts));
     tiles_at = place(static_cast<uint64_t>(listed) * sizeof(ListedTile));
-    split_tiles_at = place(static_cast<uint64_t>(schedule.splits ? tiles : 0) * sizeof(SplitTile));
+    split_tiles = schedule.splits ? tiles : 0;
+    split_tiles_at = place(static_cast<uint64_t>(split_tiles) * sizeof(SplitTile));
     const auto rows = static_cast<uint64_t>(parts * rows_per_warpgroup);
     part_o_at = place(rows * static_cast<uint64_t>(problem.dim_v) * sizeof(float));
     part_lse_at = place(rows * sizeof(float));
@@ -164,6 +166,9 @@ gpu::Step list_step(const Problem& problem, const Config& config, const Workspac
   params.tile_positions = tile_positions(config, pack_of(problem));
   params.block_n = config.block_n;
   params.wanted_tiles = static_cast<int32_t>(wanted_tiles);
+  params.most_tiles = static_cast<int32_t>(workspace.listed);
+  params.most_split_tiles = static_cast<int32_t>(workspace.split_tiles);
+  params.most_parts = static_cast<int32_t>(workspace.parts / packs_of(problem));
   params.least_blocks = static_cast<int32_t>(device::ceil_div<int64_t>(least_part_keys, config.block_n));
   while ((problem.seq_k / config.block_n >> params.cost_shift) >= device::sm90_tile_list::bins) ++params.cost_shift;
   params.has_terms = problem.has(ATTUNE_BIAS) || (problem.has(ATTUNE_MASK) && !masks_keys_alone(problem));

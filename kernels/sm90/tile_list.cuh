@@ -38,6 +38,9 @@ struct Params {
   int32_t cost_shift;    // so many bits of the number of blocks do not count for the order
   int32_t wanted_tiles;  // of all packs, after they were cut; 0: none is cut
   int32_t least_blocks;  // of a part
+  // How many there is room for: enough for lengths that are what the descriptor promises, and for others no more is
+  // listed.
+  int32_t most_tiles, most_split_tiles, most_parts;
   TileCounts* counts;
   ListedTile* tiles;
   SplitTile* split_tiles;
@@ -142,6 +145,16 @@ ATTUNE_DEVICE void for_each_part(const Params& params, const Walk& walk, int64_t
   for (int i = 0; i < parts; ++i) visit(bin, i, parts);
 }
 
+// Makes a place for the parts of a tile and returns the first of them, or -1 if there is no room.
+ATTUNE_DEVICE int start_split(const Params& params, int32_t& next_part, int32_t& next_split_tile,
+                              const ListedTile& tile, int parts) {
+  const int first_part = shared_add(&next_part, parts), place = shared_add(&next_split_tile, 1);
+  if (first_part + parts > params.most_parts || place >= params.most_split_tiles) return -1;
+  params.split_tiles[place] = {tile.batch,       tile.first_q, tile.position, tile.rows_used,
+                               tile.rows_stored, first_part,   parts,         0};
+  return first_part;
+}
+
 template <Variant variant, Config config>
 ATTUNE_DEVICE void run(const Params& params) {
   extern __shared__ uint8_t dynamic_shared[];
@@ -170,7 +183,7 @@ ATTUNE_DEVICE void run(const Params& params) {
     shared.first[bin] += before;
     __syncthreads();
   }
-  if (bin == bins - 1) params.counts->tiles = shared.first[bin];
+  if (bin == bins - 1) params.counts->tiles = min_of(shared.first[bin], params.most_tiles);
   __syncthreads();
   shared.first[bin] -= own;
   __syncthreads();
@@ -181,20 +194,21 @@ ATTUNE_DEVICE void run(const Params& params) {
       ListedTile tile = walk.tile;
       tile.part = -1;
       if (parts > 1) {
-        if (i == 0) {
-          first_part = shared_add(&shared.next_part, parts);
-          params.split_tiles[shared_add(&shared.next_split_tile, 1)] = {
-              tile.batch, tile.first_q, tile.position, tile.rows_used, tile.rows_stored, first_part, parts, 0};
+        if (i == 0) first_part = start_split(params, shared.next_part, shared.next_split_tile, tile, parts);
+        if (first_part >= 0) {
+          tile.part = first_part + i;
+          tile.begin_block = walk.begin + static_cast<int>(int64_t{walk.count} * i / parts);
+          tile.end_block = walk.begin + static_cast<int>(int64_t{walk.count} * (i + 1) / parts);
+        } else if (i > 0) {
+          tile.rows_used = tile.rows_stored = tile.band.keys = 0;  // the first part is the whole tile
         }
-        tile.part = first_part + i;
-        tile.begin_block = walk.begin + static_cast<int>(int64_t{walk.count} * i / parts);
-        tile.end_block = walk.begin + static_cast<int>(int64_t{walk.count} * (i + 1) / parts);
       }
-      params.tiles[shared_add(&shared.first[of], 1)] = tile;
+      const int place = shared_add(&shared.first[of], 1);
+      if (place < params.most_tiles) params.tiles[place] = tile;
     });
   });
   __syncthreads();
-  if (bin == 0) params.counts->split_tiles = shared.next_split_tile, params.counts->parts = shared.next_part;
+  if (bin == 0) params.counts->split_tiles = min_of(shared.next_split_tile, params.most_split_tiles);
 }
 
 #endif

@@ -45,7 +45,7 @@ struct alignas(16) SplitTile {
 };
 
 struct TileCounts {
-  int32_t tiles, split_tiles, parts, unused;
+  int32_t tiles, split_tiles, unused[2];
 };
 
 struct TileList {

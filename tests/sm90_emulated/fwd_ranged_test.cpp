@@ -134,5 +134,33 @@ TEST(EmulatedFwdRanged, FewRows) {
   expect_right("fwd b5 h4/1 q20 k1400 d128 f16 causal-br var=40,3000", w1_n64);
 }
 
+bool has_whole_red_zones(lab::Buffer& buffer) {
+  const std::span<std::byte> whole = buffer.whole(), elements = buffer.elements();
+  return std::ranges::all_of(whole, [&](const std::byte& b) {
+    return b == std::byte{0xff} || (&b >= elements.data() && &b < elements.data() + elements.size());
+  });
+}
+
+// Lengths on the device are data: whatever they hold, nothing outside the tensors and the workspace is written.
+TEST(EmulatedFwdRanged, WildLengths) {
+  const char* const problem = "fwd b12 h8/2 q50 k1500 d128 f16 causal-br var=60,2000";
+  cpu::Threads threads{attune_options{}};
+  // The first have more tiles than sequences that follow each other could have.
+  const std::vector<std::vector<int32_t>> wild = {{0, 60, 0, 60, 0, 60, 0, 60, 0, 60, 0, 60, 0},
+                                                  {60, 0, 60, 0, 60, 0, 60, 0, 60, 0, 60, 0, 60},
+                                                  {0, -7, 2000000000, 3, 50, 1, 1, 1, 1, 1, 1, 1, 1},
+                                                  {-2147483647, 2147483647, 0, 0, 2147483647, 0, 0, 0, 0, 0, 0, 0, 0}};
+  for (const std::vector<int32_t>& offsets : wild)
+    for (const Options& options : every_configuration(kernel, problem, {0, 4})) {
+      if (options.config.find(w1_n64) == std::string::npos) continue;
+      lab::Tensors tensors =
+          lab::make_inputs(parse_problem(problem), lab::InputKind::normal, 1, lab::Storage::padded, threads);
+      std::ranges::copy(offsets, tensors[Operand::cu_seqlens_q].as<int32_t>());
+      for (int b = 0; b < 13; ++b) tensors[Operand::cu_seqlens_k].as<int32_t>()[b] = b % 2 == 0 ? 0 : 2000;
+      EXPECT_NO_THROW(run(kernel, tensors.problem, tensors.operands(), options));
+      for (const Operand output : {Operand::o, Operand::lse}) EXPECT_TRUE(has_whole_red_zones(tensors[output]));
+    }
+}
+
 }  // namespace
 }  // namespace attune::emulator

@@ -1,8 +1,10 @@
 #include "tests/sm90_emulated/run.hpp"
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <memory>
+#include <span>
 
 #include "core/error.hpp"
 #include "core/problem.hpp"
@@ -62,7 +64,7 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
   struct alignas(256) Line {
     std::array<uint64_t, 32> words;
   };
-  std::vector<Line> workspace(recipe.workspace_bytes / sizeof(Line) + 1);
+  std::vector<Line> workspace(recipe.workspace_bytes / sizeof(Line) + 16);
   for (Line& line : workspace) line.words.fill(~uint64_t{0});
   Operands with_workspace = operands;
   with_workspace.workspace = workspace.data();
@@ -79,6 +81,9 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
     const std::vector<std::string> more = launch(shape, seed++, [&] { instance.run(params); });
     notes.insert(notes.end(), more.begin(), more.end());
   }
+  const auto spare = std::as_bytes(std::span(workspace)).subspan(recipe.workspace_bytes);
+  if (std::ranges::any_of(spare, [](std::byte b) { return b != std::byte{0xff}; }))
+    throw std::runtime_error(fmt::format("{}: wrote past the {} bytes of workspace", kernel, recipe.workspace_bytes));
   return notes;
 }
 
