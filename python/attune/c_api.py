@@ -122,6 +122,7 @@ FUNCTIONS = {
     "attune_abi_version": (c_uint32, []),
 }
 GRADIENT_FUNCTIONS = {
+    "attune_backward_prepare": (c_int32, [c_void_p, c_void_p]),
     "attune_backward_workspace_bytes": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
     "attune_backward": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "attune_backward_explain": (c_int32, [c_void_p, c_void_p, c_char_p, c_size_t, POINTER(c_size_t)]),
@@ -178,16 +179,17 @@ class Library:
 
     def __init__(self, path: Path, threads: int = 0, openmp: OpenMP | None = None):
         try:
-            self.functions = load(path, {**FUNCTIONS, **GRADIENT_FUNCTIONS})
+            self.functions = load(path, FUNCTIONS)
         except (OSError, AttributeError) as error:
             raise AttuneError(f"{path} cannot be loaded: {error}") from error
         version = self.functions.attune_abi_version()
         if version < ABI_VERSION:
             raise AttuneError(f"{path} has ABI version {version}; this package needs {ABI_VERSION} or newer")
+        self.gradients = load(path, GRADIENT_FUNCTIONS)
         self.path = path
         self.openmp = openmp
         self.forward = self.functions.attune_forward
-        self.backward = self.functions.attune_backward
+        self.backward = self.gradients.attune_backward
         context = c_void_p()
         options = Options(struct_size=ctypes.sizeof(Options), threads=threads, **(openmp._asdict() if openmp else {}))
         self.require(self.functions.attune_create(ctypes.byref(options), ctypes.byref(context)))
@@ -211,10 +213,10 @@ class Library:
         return self._text(self.functions.attune_explain, desc, say)
 
     def backward_workspace_bytes(self, desc: bytes, say: Callable[[str], str]) -> int:
-        return self._size(self.functions.attune_backward_workspace_bytes, desc, say)
+        return self._size(self.gradients.attune_backward_workspace_bytes, desc, say)
 
     def explain_backward(self, desc: bytes, say: Callable[[str], str]) -> str:
-        return self._text(self.functions.attune_backward_explain, desc, say)
+        return self._text(self.gradients.attune_backward_explain, desc, say)
 
     def _size(self, function, desc: bytes, say: Callable[[str], str]) -> int:
         size = c_uint64()

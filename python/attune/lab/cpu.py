@@ -1,4 +1,4 @@
-"""python3 -m attune.lab cpu: attention or its gradients on the CPU, Attune beside torch's SDPA, by number of threads."""
+"""python3 -m attune.lab cpu: attention or its gradients on the CPU, Attune beside torch's SDPA, by thread count."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
                    "forward")  # fmt: skip
     p.add_argument("--dtypes", default=",".join(DTYPES), help="with commas (default: %(default)s)")
     p.add_argument("--shape", action="append", help="batch, heads, rows and keys, dim, and maybe causal; may be given "
-                   f"again (default: {' '.join(FORWARD.shapes)}; of gradients {' '.join(BACKWARD.shapes)})")  # fmt: skip
+                   f"again (default {' '.join(FORWARD.shapes)}; of gradients {' '.join(BACKWARD.shapes)})")  # fmt: skip
     p.add_argument("--limit", type=number(0, above=True), default=290,
                    help="seconds in all; rows that would take longer are left out (default: %(default)s)")  # fmt: skip
     return p
