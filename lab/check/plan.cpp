@@ -86,7 +86,7 @@ class Planner {
 
   // The float64 of a backward takes many times as long for an operation: a row of a gradient needs whole heads.
   double affordable_flops(const std::string& problem) const {
-    constexpr double backward_costs = 32;
+    constexpr double backward_costs = 128;
     return parse_problem(problem).operation == &backward_operation ? budget_.flops / backward_costs : budget_.flops;
   }
 
