@@ -48,22 +48,24 @@ def refuse_without_backward(forward: bytes, wanted: Wanted, names: Names) -> Non
 
 
 def refuse_plain_backward(forward: bytes, wanted: Wanted, names: Names) -> None:
-    """What only a plain kernel of a GPU can differentiate is left to torch."""
-    desc = _expected(forward, wanted)
-    kernel = kernel_of(library().explain_backward(desc, names.say))
+    """What only a plain kernel of a GPU can differentiate, or none at all, is left to torch."""
+    refuse_without_backward(forward, wanted, names)
+    kernel = kernel_of(library().explain_backward(_expected(forward, wanted), names.say))
     if is_plain(kernel):
         raise Unsupported(f"the plain kernel {kernel} alone has these gradients, and torch is many times as fast")
 
 
 def explanation(forward: bytes, wanted: Wanted, names: Names) -> str:
     """What the backward will run, or why there is none."""
+    text = library().explain_backward(_expected(forward, wanted), names.say)
     try:
-        text = library().explain_backward(_expected(forward, wanted), names.say)
+        refuse_without_backward(forward, wanted, names)
     except Unsupported as refusal:
-        return f"gradients: refused: {refusal}\n"
-    if is_plain(kernel_of(text)):
-        text += "fallback: gradients are left to torch where fallback=True\n"
-    return text
+        text += f"gradients: refused: {refusal}\n"
+    else:
+        if not is_plain(kernel_of(text)):
+            return text
+    return f"{text}fallback: gradients are left to torch where fallback=True\n"
 
 
 def begun(forward: bytes) -> c_api.BackwardDesc:

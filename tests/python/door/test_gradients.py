@@ -442,8 +442,8 @@ def without_backward(monkeypatch):
     def refuse(*arguments):
         raise attune.Unsupported("no kernel can take it")
 
-    for name in ("backward_workspace_bytes", "explain_backward"):
-        monkeypatch.setattr(Library, name, refuse)
+    monkeypatch.setattr(Library, "backward_workspace_bytes", refuse)
+    monkeypatch.setattr(Library, "explain_backward", lambda *_: "problem: bwd\nkernel: none\nwhy: as if\n")
     monkeypatch.setattr(calls, "_known", {})
     monkeypatch.setattr(calls, "_recent", {})
 
@@ -467,9 +467,26 @@ def test_without_a_backward_nothing_is_computed(without_backward, monkeypatch, d
         call(*inputs)
 
 
+@pytest.mark.parametrize("device", ["cpu", "plain"])
+def test_without_a_backward_a_fallback_trains(without_backward, monkeypatch, device):
+    from attune import fallback
+
+    if device == "plain":  # as if the CPU were a device with plain kernels
+        monkeypatch.setitem(fallback.PLAIN, "cpu", "any/")
+    inputs = [x.transpose(1, 2) for x in q_k_v(kv_heads=4)]
+    expected = gradients_of(functional.scaled_dot_product_attention(*inputs), inputs)
+    with attune.patch_sdpa(), pytest.raises(attune.Unsupported, match=r"no kernel can take it; attune\.patch_sdpa"):
+        functional.scaled_dot_product_attention(*inputs)
+    with attune.patch_sdpa(fallback=True):
+        got = gradients_of(functional.scaled_dot_product_attention(*inputs), inputs)
+    for one, right in zip(got, expected):
+        torch.testing.assert_close(one, right, rtol=0, atol=1e-5)
+
+
 def test_without_a_backward_explain_says_so(without_backward):
     inputs = q_k_v()
-    assert "\ngradients: refused: no kernel can take it" in attune.explain(*inputs)
+    text = attune.explain(*inputs)
+    assert "\ngradients: refused: no kernel can take it\nfallback: gradients are left to torch" in text
     with torch.no_grad():
         assert "gradients" not in attune.explain(*inputs)
 
