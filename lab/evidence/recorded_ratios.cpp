@@ -40,7 +40,8 @@ RecordedRatios RecordedRatios::from_file(const std::string& path) {
       if (is_about_something_else(row, backward)) continue;
       const std::string_view operation = backward ? backward_operation.name : forward_operation.name;
       const std::string dtype = dtype_of(backward ? row.value("dt", "bf16") : row.at("dt").get<std::string>());
-      const Key key{std::string(operation), row.at("B"), row.at("H"), row.at("S"), row.at("D"), row.at("causal"), dtype};
+      const Key key{std::string(operation), row.at("B"), row.at("H"), row.at("S"), row.at("D"),
+                    row.at("causal"),       dtype};
       for (const auto& [peer, speed] : row.at("speed_vs_cudnn").items())
         if (peer.starts_with(sdpa))
           recorded.measurable_[key][peer.substr(sdpa.size())] = speed;
@@ -58,9 +59,8 @@ RecordedRatios RecordedRatios::from_file(const std::string& path) {
 RecordedRatios::Speeds RecordedRatios::found(const Ratios& ratios, const std::string& problem) {
   const Problem p = parse_problem(problem);
   if (p.seq_q != p.seq_k || p.heads_q != p.heads_kv || p.dim_qk != p.dim_v) return {};
-  const auto row =
-      ratios.find({std::string(p.operation->name), p.batch, p.heads_q, p.seq_q, p.dim_qk, p.causal != Causal::none,
-                   std::string(name_of(p.dtype))});
+  const auto row = ratios.find({std::string(p.operation->name), p.batch, p.heads_q, p.seq_q, p.dim_qk,
+                                p.causal != Causal::none, std::string(name_of(p.dtype))});
   return row == ratios.end() ? Speeds{} : row->second;
 }
 

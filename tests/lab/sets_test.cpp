@@ -21,9 +21,9 @@ bool has(const ProblemSet& set, const std::string& problem) {
 
 TEST(Sets, HaveTheProblemsTheyAreNamedFor) {
   const std::vector<std::pair<std::string, size_t>> sizes{
-      {"reports7", 14}, {"reports5", 20}, {"mission", 4},          {"h100", 4},     {"llama7b", 2}, {"grid", 72},
-      {"small", 32},    {"latency", 16},  {"latency-overlap", 16}, {"prefill", 39}, {"cpu", 15},
-      {"grid-bwd", 36}, {"models-bwd", 35}};
+      {"reports7", 14},  {"reports5", 20}, {"mission", 4},          {"h100", 4},     {"llama7b", 2}, {"grid", 72},
+      {"small", 32},     {"latency", 16},  {"latency-overlap", 16}, {"prefill", 39}, {"cpu", 15},    {"grid-bwd", 36},
+      {"models-bwd", 35}};
   for (const auto& [name, size] : sizes) EXPECT_EQ(find_set(name).problems.size(), size) << name;
   EXPECT_TRUE(has(find_set("reports7"), "fwd b2 h8/8 q1024 k1024 d64 f16 causal-br"));
   EXPECT_TRUE(has(find_set("reports5"), "fwd b4 h16/16 q256 k256 d64 bf16"));
