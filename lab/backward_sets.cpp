@@ -38,7 +38,7 @@ ProblemSet models_backward() {
               "bwd b2 h71/1 q2048 k2048 d64 bf16 causal-br",                    // Falcon 7B
               "bwd b2 h32/32 q4096 k4096 d80 bf16 causal-br",                   // StableLM
               "bwd b2 h32/32 q2048 k2048 d128 bf16 causal-br bias=1h1k",        // Bloom, MPT: ALiBi as a bias per key
-                                                                          // packed and padded batches
+                                                                                // packed and padded batches
               "bwd b16 h32/8 q2048 k2048 d128 bf16 causal-br var=19386,19386",
               "bwd b64 h32/8 q1024 k1024 d128 bf16 causal-br var=16000,16000",
               "bwd b8 h32/8 q2048 k2048 d128 bf16 causal-br mask=b11k",
@@ -54,8 +54,8 @@ ProblemSet models_backward() {
               "bwd b4 h16/16 q1024 k1024 d80 bf16 bias=bhqk dbias",          // SAM, relative positions
               "bwd b384 h4/4 q384 k384 d32 bf16 bias=1hqk dbias mask=b11k",  // triangle attention of proteins
               "bwd b4 h40/40 q1024 k1024 d64 bf16 mask=b11k",                // ESM 2 3B
-                                                               // diffusion
-              "bwd b2 h8/8 q4096 k4096 d40 f16",  // Stable Diffusion 1.5
+                                                                             // diffusion
+              "bwd b2 h8/8 q4096 k4096 d40 f16",                             // Stable Diffusion 1.5
               "bwd b2 h8/8 q1024 k1024 d80 f16", "bwd b2 h8/8 q256 k256 d160 f16",
               "bwd b2 h10/10 q4096 k4096 d64 f16",    // SDXL
               "bwd b2 h10/10 q4096 k77 d64 f16",      // and its text
