@@ -22,7 +22,6 @@ ProblemSet models_backward() {
   return {"models-bwd",
           "the gradients of models people train, as one GPU sees them",
           {
-              // language models
               "bwd b1 h32/8 q4096 k4096 d128 bf16 causal-br",                   // Llama 3 8B
               "bwd b1 h64/8 q8192 k8192 d128 bf16 causal-br",                   // Llama 3 70B
               "bwd b4 h28/4 q2048 k2048 d128 bf16 causal-br",                   // Qwen 2.5 7B
@@ -38,28 +37,26 @@ ProblemSet models_backward() {
               "bwd b2 h71/1 q2048 k2048 d64 bf16 causal-br",                    // Falcon 7B
               "bwd b2 h32/32 q4096 k4096 d80 bf16 causal-br",                   // StableLM
               "bwd b2 h32/32 q2048 k2048 d128 bf16 causal-br bias=1h1k",        // Bloom, MPT: ALiBi as a bias per key
-                                                                                // packed and padded batches
-              "bwd b16 h32/8 q2048 k2048 d128 bf16 causal-br var=19386,19386",
-              "bwd b64 h32/8 q1024 k1024 d128 bf16 causal-br var=16000,16000",
-              "bwd b8 h32/8 q2048 k2048 d128 bf16 causal-br mask=b11k",
-              // encoders, speech, vision, proteins
-              "bwd b32 h12/12 q512 k512 d64 f16 mask=b11k",                  // BERT, padded
-              "bwd b16 h16/16 q512 k512 d64 bf16 bias=1hqk dbias",           // T5
-              "bwd b8 h20/20 q1500 k1500 d64 f16",                           // Whisper large, encoder
-              "bwd b8 h20/20 q448 k1500 d64 f16",                            // and across
-              "bwd b64 h16/16 q257 k257 d64 f16",                            // ViT-L/14
-              "bwd b16 h24/24 q1370 k1370 d64 bf16",                         // DINOv2 giant
-              "bwd b16 h16/16 q729 k729 d72 bf16",                           // SigLIP so400m
-              "bwd b1024 h4/4 q49 k49 d32 f16 bias=1hqk dbias",              // Swin
-              "bwd b4 h16/16 q1024 k1024 d80 bf16 bias=bhqk dbias",          // SAM, relative positions
-              "bwd b384 h4/4 q384 k384 d32 bf16 bias=1hqk dbias mask=b11k",  // triangle attention of proteins
-              "bwd b4 h40/40 q1024 k1024 d64 bf16 mask=b11k",                // ESM 2 3B
-                                                                             // diffusion
-              "bwd b2 h8/8 q4096 k4096 d40 f16",                             // Stable Diffusion 1.5
-              "bwd b2 h8/8 q1024 k1024 d80 f16", "bwd b2 h8/8 q256 k256 d160 f16",
-              "bwd b2 h10/10 q4096 k4096 d64 f16",    // SDXL
-              "bwd b2 h10/10 q4096 k77 d64 f16",      // and its text
-              "bwd b1 h24/24 q4608 k4608 d128 bf16",  // Flux
+              "bwd b16 h32/8 q2048 k2048 d128 bf16 causal-br var=19386,19386",  // packed
+              "bwd b64 h32/8 q1024 k1024 d128 bf16 causal-br var=16000,16000",  // many short ones
+              "bwd b8 h32/8 q2048 k2048 d128 bf16 causal-br mask=b11k",         // padded
+              "bwd b32 h12/12 q512 k512 d64 f16 mask=b11k",                     // BERT, padded
+              "bwd b16 h16/16 q512 k512 d64 bf16 bias=1hqk dbias",              // T5
+              "bwd b8 h20/20 q1500 k1500 d64 f16",                              // Whisper large, encoder
+              "bwd b8 h20/20 q448 k1500 d64 f16",                               // and across
+              "bwd b64 h16/16 q257 k257 d64 f16",                               // ViT-L/14
+              "bwd b16 h24/24 q1370 k1370 d64 bf16",                            // DINOv2 giant
+              "bwd b16 h16/16 q729 k729 d72 bf16",                              // SigLIP so400m
+              "bwd b1024 h4/4 q49 k49 d32 f16 bias=1hqk dbias",                 // Swin
+              "bwd b4 h16/16 q1024 k1024 d80 bf16 bias=bhqk dbias",             // SAM, relative positions
+              "bwd b384 h4/4 q384 k384 d32 bf16 bias=1hqk dbias mask=b11k",     // triangle attention of proteins
+              "bwd b4 h40/40 q1024 k1024 d64 bf16 mask=b11k",                   // ESM 2 3B
+              "bwd b2 h8/8 q4096 k4096 d40 f16",                                // Stable Diffusion 1.5
+              "bwd b2 h8/8 q1024 k1024 d80 f16",                                // its next layers
+              "bwd b2 h8/8 q256 k256 d160 f16",                                 // and its last ones
+              "bwd b2 h10/10 q4096 k4096 d64 f16",                              // SDXL
+              "bwd b2 h10/10 q4096 k77 d64 f16",                                // and its text
+              "bwd b1 h24/24 q4608 k4608 d128 bf16",                            // Flux
           }};
 }
 
