@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "core/error.hpp"
 #include "jit/files.hpp"
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 }  // namespace
 
 void prepare_output() {
-  std::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   // The lowest free number is given to what is opened next. Read-only: writing there stays an error.
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDONLY);
@@ -31,6 +32,17 @@ void flush_output() {
   const bool lost_before = std::ferror(stdout) != 0;
   if (std::fflush(stdout) != 0) throw OutputLost(std::error_code(errno, std::generic_category()));
   if (lost_before) throw OutputLost(std::make_error_code(std::errc::io_error));
+}
+
+std::string text_of_file(const std::string& path) {
+  std::error_code ignored;
+  std::ostringstream text;
+  std::ifstream file(path);
+  if (!fs::is_directory(path, ignored)) text << file.rdbuf();
+  // An empty file gives no character, which the stream calls a failure.
+  if (!file.is_open() || file.bad() || fs::is_directory(path, ignored))
+    fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be read", path);
+  return std::move(text).str();
 }
 
 void write_file(const std::string& path, std::string_view text) {

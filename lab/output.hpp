@@ -1,5 +1,5 @@
-// What the lab writes: standard output, which has to arrive, remarks on standard error, which need not, and files,
-// which are there as a whole or not at all.
+// What the lab reads and writes: standard output, which has to arrive, remarks on standard error, which need not, and
+// files, which are read and written as a whole or not at all.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,8 +20,9 @@ class OutputLost : public std::runtime_error {
       : std::runtime_error("standard output cannot be written: " + why.message()) {}
 };
 
-// At the start of a process: a pipe that nobody reads becomes an error where it is written, instead of a signal that
-// ends the process without a word, and the numbers of closed standard streams are taken, so that no file gets them.
+// At the start of a process: a pipe that nobody reads and a file beyond the limit on sizes (ulimit -f) become errors
+// where they are written, instead of signals that end the process without a word, and the numbers of closed standard
+// streams are taken, so that no file gets them.
 void prepare_output();
 
 // Everything printed so far has been written. Throws OutputLost.
@@ -33,6 +34,9 @@ void remark(fmt::format_string<Args...> text, Args&&... args) {
   std::fputs(fmt::format(text, std::forward<Args>(args)...).c_str(), stderr);
   std::fflush(stderr);
 }
+
+// All of a file. Throws ATTUNE_INVALID_ARGUMENT, for a folder too.
+std::string text_of_file(const std::string& path);
 
 // Written beside its place and renamed; what is no regular file, such as /dev/stdout, is written in place. Throws
 // ATTUNE_INVALID_ARGUMENT.

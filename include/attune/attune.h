@@ -59,7 +59,7 @@ enum { ATTUNE_CAUSAL_NONE = 0, ATTUNE_CAUSAL_TOP_LEFT = 1, ATTUNE_CAUSAL_BOTTOM_
 
 /* Bits of `features` in attune_forward_desc and attune_backward_desc. */
 typedef uint32_t attune_features;
-#define ATTUNE_SCALE 0x001u   /* `scale` replaces 1/sqrt(dim_qk); 0, negative and huge are legal */
+#define ATTUNE_SCALE 0x001u   /* `scale` replaces 1/sqrt(dim_qk); 0 and negative are legal; a GPU takes up to 2e38 */
 #define ATTUNE_WINDOW 0x002u  /* `window_left`, `window_right` */
 #define ATTUNE_SOFTCAP 0x004u /* `softcap` */
 #define ATTUNE_SINK 0x008u    /* args.sink: one logit per query head that joins the denominator */

@@ -29,7 +29,6 @@ struct CheckOptions {
   std::string storage = "dense", backend;
   uint64_t seed = 1;
   int64_t random = 0;
-  std::string operation;  // of random problems; empty: both
   int64_t rows = 0;
   bool all = false, json = false, calibrate = false;
 };
@@ -148,12 +147,20 @@ class CheckCommand {
         add(c);
       }
     }
-    // One problem in four is a backward, where nothing else is said and there is one.
-    const bool has_backward = !backend.executor->kernels(backward_operation).empty();
+    const auto is_computed = [&](const Operation& operation) {
+      if (all) return !backend.executor->kernels(operation).empty();
+      const auto computes = [&](const std::string& kernel) {
+        return kernel.empty() ? backend.executor->choose("", parse_problem(operation.example)).supported()
+                              : &find_kernel(kernel)->operation() == &operation;
+      };
+      return kernels.empty() ? computes("") : std::ranges::any_of(kernels, computes);
+    };
+    // One problem in four is a backward, or all of them where what was asked for computes nothing else.
+    const bool backwards = options_.random > 0 && is_computed(backward_operation);
+    const bool forwards = !backwards || is_computed(forward_operation);
     for (int64_t i = 0; i < options_.random; ++i) {
       const uint64_t seed = options_.seed + static_cast<uint64_t>(i);
-      const bool backward =
-          options_.operation.empty() ? seed % 4 == 3 && has_backward : options_.operation == backward_operation.name;
+      const bool backward = backwards && (!forwards || seed % 4 == 3);
       if (backward)
         add(random_backward_case(seed));
       else
@@ -261,10 +268,6 @@ void add_check(CLI::App& app, int& status) {
   add_seed(*command, options->seed, "of the inputs");
   add_whole_number(*command, "--random", options->random, 1, most_of_anything,
                    "so many random problems, from the seed on");
-  command
-      ->add_option("--operation", options->operation,
-                   "of the random problems: fwd or bwd; without it, one in four is a bwd where there is one")
-      ->check(CLI::IsMember({"fwd", "bwd"}));
   add_whole_number(*command, "--rows", options->rows, 1, most_of_anything,
                    "rows to compare at most, instead of all up to 2^33 operations");
   command->add_flag("--json", options->json, "one object per line");
@@ -275,15 +278,11 @@ void add_check(CLI::App& app, int& status) {
       "  attune check 'fwd b1 h8/8 q512 k512 d64 f16' --kernel all --input all\n"
       "  attune check --set edges --oracle all\n"
       "  attune check --random 1000 --seed 7 --kernel all --json\n"
-      "  attune check --random 3000 --operation bwd --backend cpu\n"
       "  attune check --plugin ./libmine.so 'fwd b1 h2/2 q100 k77 d64 f16' --input all");
   command->callback([options, outside, command, &status] {
     for (const char* option : {"problem", "--set", "--kernel", "--input", "--oracle", "--storage", "--random"})
       if (options->all && command->count(option) > 0)
         fail(ATTUNE_INVALID_ARGUMENT, "{} does not go with --all, which has all of them", option);
-    if (!options->operation.empty() && options->random == 0)
-      fail(ATTUNE_INVALID_ARGUMENT, "--operation is {}, and only the problems of --random have an operation to choose",
-           options->operation);
     options->outside = outside->entrants();
     for (const Entrant& entrant : options->outside) {
       if (options->all)

@@ -37,11 +37,21 @@ std::vector<PromisedKernel> promised(const EvidenceOptions& options, std::string
 }
 
 int verify_files(const EvidenceOptions& options) {
-  std::vector<std::string> files = options.files;
-  if (files.empty()) files = jit::matches(options.folder + "/*.json");
-  if (files.empty())
-    fail(ATTUNE_INVALID_ARGUMENT, "--folder is '{}', which {}; a folder with records (*.json) is allowed",
-         options.folder, std::filesystem::is_directory(options.folder) ? "has no record" : "is no folder");
+  std::vector<std::string> files;
+  const auto add_folder = [&](std::string_view name, const std::string& folder) {
+    const std::vector<std::string> records = jit::matches(folder + "/*.json");
+    if (records.empty())
+      fail(ATTUNE_INVALID_ARGUMENT, "{} is '{}', which {}; a folder with records (*.json) is allowed", name, folder,
+           std::filesystem::is_directory(folder) ? "has no record" : "is no folder");
+    files.insert(files.end(), records.begin(), records.end());
+  };
+  if (options.files.empty()) add_folder("--folder", options.folder);
+  for (const std::string& file : options.files) {
+    if (std::filesystem::is_directory(file))
+      add_folder("files", file);
+    else
+      files.push_back(file);
+  }
   int status = exit_ok;
   for (const std::string& file : files) {
     try {
@@ -123,7 +133,7 @@ void add_evidence(CLI::App& app, int& status) {
       "  attune evidence check           on a GPU: check every promised kernel, write a record\n"
       "  attune evidence status          has the code of today been checked on a GPU?");
   CLI::App* verify = command->add_subcommand("verify", "recompute every verdict from the figures it rests on");
-  verify->add_option("files", options->files, "records; all of the folder if none is given");
+  verify->add_option("files", options->files, "records or folders of them; --folder if none is given");
   CLI::App* compare = command->add_subcommand("compare", "two records of speed: does a verdict depend on the day?");
   compare->add_option("files", options->files, "two records")->expected(2)->required();
   CLI::App* check = command->add_subcommand("check", "check every promised kernel on this GPU and write a record");

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "core/error.hpp"
 #include "lab/check/report.hpp"
@@ -43,14 +41,6 @@ struct GuardOptions {
   TrialOptions trials;
   bool json = false;
 };
-
-std::string text_of_file(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) fail(ATTUNE_INVALID_ARGUMENT, "--policy {}: cannot be read", path);
-  return text.str();
-}
 
 GuardPolicy policy_of(const GuardOptions& options) {
   return options.policy.empty() ? default_guard_policy()

@@ -125,8 +125,7 @@ std::vector<KernelFreshness> check_freshness(const std::vector<PromisedKernel>& 
   std::set<std::string> seen;
   for (const PromisedKernel& kernel : kernels) {
     const Promise& promise = kernel.promise;
-    if (promise.arch != measured_arch || promise.problem.empty() || !promise.packed ||
-        !gpu::find_gpu_kernel(promise.kernel).selectable())
+    if (promise.arch != measured_arch || promise.problem.empty() || !gpu::find_gpu_kernel(promise.kernel).selectable())
       continue;
     KernelFreshness entry{subject_of(promise.unit, promise.arch), Freshness::unknown, ""};
     if (!seen.insert(entry.subject).second) continue;

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.hpp"
 #include "lab/evidence/schema.hpp"
@@ -174,9 +173,7 @@ std::vector<std::string> verify(const json& record) {
 }
 
 json load_record(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be read", path);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string text = text_of_file(path);
   // The parser would pass over the one and stop at the other.
   if (text.starts_with("\xef\xbb\xbf")) fail(ATTUNE_INVALID_ARGUMENT, "{}: begins with a byte order mark", path);
   if (text.find('\0') != std::string::npos) fail(ATTUNE_INVALID_ARGUMENT, "{}: has a NUL among its bytes", path);
@@ -201,10 +198,25 @@ std::string_view name_of(Freshness freshness) {
   return freshness == Freshness::stale ? "stale" : "unknown";
 }
 
-Freshness freshness(const json& record, const std::string& variant, const std::string& present_stamp) {
+namespace {
+
+template <typename Part>
+Freshness compare(const json& record, const std::string& variant, const std::string& present_stamp, Part part) {
   const json& stamps = record.at("stamps");
   if (!stamps.contains(variant)) return Freshness::unknown;
-  return stamps.at(variant) == present_stamp ? Freshness::fresh : Freshness::stale;
+  const auto recorded = stamps.at(variant).get<std::string>();
+  return part(recorded) == part(present_stamp) ? Freshness::fresh : Freshness::stale;
+}
+
+}  // namespace
+
+Freshness freshness(const json& record, const std::string& variant, const std::string& present_stamp) {
+  return compare(record, variant, present_stamp, [](std::string_view stamp) { return stamp; });
+}
+
+Freshness freshness_of_time(const json& record, const std::string& variant, const std::string& present_stamp) {
+  return compare(record, variant, present_stamp,
+                 [](std::string_view stamp) { return stamp.substr(0, stamp.find('-')); });
 }
 
 }  // namespace attune::lab

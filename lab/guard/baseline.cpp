@@ -1,7 +1,6 @@
 #include "lab/guard/baseline.hpp"
 
 #include <cmath>
-#include <fstream>
 
 #include "core/error.hpp"
 #include "lab/output.hpp"
@@ -92,10 +91,9 @@ Baseline baseline_from_json(const json& json, const std::string& name) {
 }
 
 Baseline load_baseline(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be read", path);
+  const std::string text = text_of_file(path);
   try {
-    return baseline_from_json(json::parse(file), path);
+    return baseline_from_json(json::parse(text), path);
   } catch (const json::exception& error) {
     fail(ATTUNE_INVALID_ARGUMENT, "{}: {}", path, error.what());
   }

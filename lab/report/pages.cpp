@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "core/error.hpp"
 #include "core/problem.hpp"
 #include "jit/paths.hpp"
 #include "lab/evidence/record.hpp"
 #include "lab/evidence/run_stamps.hpp"
+#include "lab/output.hpp"
 #include "lab/report/bars.hpp"
 #include "lab/report/speed_text.hpp"
 #include "lab/report/svg_chart.hpp"
@@ -24,14 +23,6 @@ using nlohmann::json;
 
 constexpr std::string_view begin_marker = "<!-- attune report: begin -->\n";
 constexpr std::string_view end_marker = "<!-- attune report: end -->";
-
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be read", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // What each problem runs today on a typical card of an architecture.
 class Today {
@@ -61,7 +52,7 @@ bool is_fresh(const SpeedRow& row, const json& record, const RunStamps& today) {
   const auto now = today.subjects.find(row.problem);
   if (row.subjects.empty() || now == today.subjects.end() || now->second != row.subjects) return false;
   return std::ranges::all_of(row.subjects, [&](const std::string& subject) {
-    return freshness(record, subject, today.stamps.at(subject)) == Freshness::fresh;
+    return freshness_of_time(record, subject, today.stamps.at(subject)) == Freshness::fresh;
   });
 }
 
@@ -265,7 +256,7 @@ std::map<std::string, std::string> make_pages(const std::string& docs_folder, co
     const std::vector<std::string> problems = find_set(page.set).problems;
     const FreshRows fresh = fresh_rows(records, problems);
     const std::string name = fmt::format("{}.md", page.name), chart = fmt::format("{}.svg", page.name);
-    files[name] = with_generated(read(docs_folder + "/" + name),
+    files[name] = with_generated(text_of_file(docs_folder + "/" + name),
                                  generated_part(fresh, page.section(records, problems), chart, page.alt), name);
     if (!fresh.rows.empty()) files[chart] = svg_of(page.chart(fresh.rows));
   }

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <set>
 #include <sstream>
 
 #include "core/error.hpp"
+#include "lab/output.hpp"
 
 namespace attune::lab {
 namespace {
@@ -219,13 +218,7 @@ uint32_t extent(const KernelFile& file, const char* key, const std::string& expr
 
 bool KernelFile::takes(std::string_view wanted) const { return is_one_of(arguments, wanted); }
 
-KernelFile read_kernel_file(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || std::filesystem::is_directory(path)) fail(ATTUNE_INVALID_ARGUMENT, "{}: cannot be read", path);
-  return parse_kernel_file(path, text.str());
-}
+KernelFile read_kernel_file(const std::string& path) { return parse_kernel_file(path, text_of_file(path)); }
 
 KernelFile parse_kernel_file(std::string path, std::string text) {
   KernelFile file;

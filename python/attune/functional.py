@@ -173,7 +173,7 @@ def _attend_through_ops(
     lse, gradients = None, wanted(q, k, v, sink, bias)
     if or_torch:
         check_kin(q, k, v, names)  # now, while torch can still be called instead
-    if or_torch and q.device.type in PLAIN and gradients is None:
+    if or_torch and gradients is None:
         o = ops.attention_or_torch(q, k, v, scale, causal, bias, mask)
     else:
         if or_torch and q.device.type in PLAIN:

@@ -145,7 +145,7 @@ attention_varlen = _define(
 )  # fmt: skip
 
 
-# Compiled code with torch behind it, where nothing that needs the library can be decided.
+# For compiled code with torch behind it, where nothing that the library decides is known.
 
 
 def _attention_or_torch(q, k, v, scale, causal, bias, mask):

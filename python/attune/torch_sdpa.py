@@ -49,6 +49,8 @@ def attend_as_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, e
             attn_mask, causal = _mask_and_alignment(query, key, attn_mask)
     if scale is not None and type(scale) is not float:
         scale = arguments.number("scale", scale)
+    if type(enable_gqa) is not bool and isinstance(enable_gqa, _Tensor):
+        enable_gqa = bool(enable_gqa)  # a tensor counts as it is at this call
     if not is_dynamo_compiling() and not is_autocast_on_somewhere():
         bias, mask = (None, attn_mask) if attn_mask is None or attn_mask.dtype is _bool else (attn_mask, None)
         try:

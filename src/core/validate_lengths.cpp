@@ -31,6 +31,18 @@ void check_offsets(const Side& side, int64_t batch) {
          side.total, side.total_name);
 }
 
+// Whether sequences within the bound can fill the tensors: told without the lengths, of which a call that writes
+// nothing need have none.
+void check_bound(const Problem& problem, const Side& side) {
+  if (!problem.packed() || side.total == 0) return;
+  if (problem.batch == 0)
+    fail(ATTUNE_INVALID_ARGUMENT, "desc.batch is 0; it must be greater, since {} is {}", side.total_name, side.total);
+  const int64_t least = (side.total - 1) / problem.batch + 1;
+  if (side.longest < least)
+    fail(ATTUNE_INVALID_ARGUMENT, "{} is {}; it must be at least {}, since {} is {} and desc.batch is {}",
+         side.longest_name, side.longest, least, side.total_name, side.total, problem.batch);
+}
+
 void check_side(const Problem& problem, const Side& side) {
   if (problem.packed()) check_offsets(side, problem.batch);
   if (side.used == nullptr) return;
@@ -48,10 +60,11 @@ void check_lengths(const Problem& problem, const Operands& operands) {
   const auto lengths = [&](Operand operand) {
     return has_operand(problem, row_of(operand)) ? operands.in<int32_t>(operand) : nullptr;
   };
-  check_side(problem, {"args.cu_seqlens_q", "args.used_q", "desc.seq_q", "desc.total_q", lengths(Operand::cu_seqlens_q),
-                       lengths(Operand::used_q), problem.seq_q, problem.total_q});
-  check_side(problem, {"args.cu_seqlens_k", "args.used_k", "desc.seq_k", "desc.total_k", lengths(Operand::cu_seqlens_k),
-                       lengths(Operand::used_k), problem.seq_k, problem.total_k});
+  const auto check = nothing_to_write(problem) ? check_bound : check_side;
+  check(problem, {"args.cu_seqlens_q", "args.used_q", "desc.seq_q", "desc.total_q", lengths(Operand::cu_seqlens_q),
+                  lengths(Operand::used_q), problem.seq_q, problem.total_q});
+  check(problem, {"args.cu_seqlens_k", "args.used_k", "desc.seq_k", "desc.total_k", lengths(Operand::cu_seqlens_k),
+                  lengths(Operand::used_k), problem.seq_k, problem.total_k});
 }
 
 }  // namespace attune

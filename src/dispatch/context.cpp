@@ -104,13 +104,13 @@ void Context::run(const PlanKey& key, const Resolve& resolve, const Operands& op
   auto plan = plan_for_call(key, resolve, any_alignment, stream);
   const Problem& problem = plan->problem;
   check_operands(problem, operands, plan->workspace_bytes());
+  if (problem.device_kind == DeviceKind::cpu) check_lengths(problem, operands);
   if (nothing_to_write(problem)) return;
   if (!are_aligned(problem, operands, plan->kernel.pointer_alignment(problem))) [[unlikely]] {
     const int64_t least = bytes_of(problem.dtype);
     plan = plan_for_call(key.with_alignment(least), resolve, least, stream);
     check_operands(plan->problem, operands, plan->workspace_bytes());
   }
-  if (plan->problem.device_kind == DeviceKind::cpu) check_lengths(plan->problem, operands);
   plan->run(operands, stream);
 }
 

@@ -12,6 +12,16 @@ std::string duration(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
+// Those that would have to be asked for.
+std::string by_name_only(const Problem& problem) {
+  std::string names;
+  for (const Kernel* kernel : kernels())
+    if (kernel->device_kind() == problem.device_kind && &kernel->operation() == problem.operation &&
+        !kernel->selectable())
+      names += fmt::format("{}{}", names.empty() ? "; by name only: " : ", ", kernel->name());
+  return names;
+}
+
 }  // namespace
 
 Selection select(const Problem& problem, const Context& context, std::string_view forced, int64_t alignment) {
@@ -43,7 +53,8 @@ Selection select(const Problem& problem, const Context& context, std::string_vie
     if (!all.empty())
       selection.why = "no kernel can take it";
     else if (forced.empty())
-      selection.why = fmt::format("no kernel computes '{}' on this kind of device yet", problem.operation->name);
+      selection.why = fmt::format("no kernel computes '{}' on this kind of device yet{}", problem.operation->name,
+                                  by_name_only(problem));
     else
       selection.why = fmt::format("no kernel named '{}' for this device", forced);
     for (const Candidate& c : all) selection.why += fmt::format("; {}: {}", c.kernel->name(), c.refusal);

@@ -217,5 +217,62 @@ TEST(Emulator, SeesABarrierThatNotAllThreadsReach) {
                std::runtime_error);
 }
 
+// A 16 x 16 and a 16 x 8 matrix of small integers, which tensor cores multiply without an error.
+TEST(Emulator, MultipliesAsTensorCoresDo) {
+  const auto a_at = [](int row, int k) { return static_cast<float>((row * 7 + k * 3) % 11 - 5); };
+  const auto b_at = [](int k, int column) { return static_cast<float>((k * 5 + column * 2) % 9 - 4); };
+  alignas(16) static uint16_t a[16][16], b[16][8], b_columns[16][16];
+  for (int i = 0; i < 16; ++i)
+    for (int k = 0; k < 16; ++k) a[i][k] = float_to_f16(a_at(i, k));
+  for (int k = 0; k < 16; ++k)
+    for (int j = 0; j < 8; ++j) b[k][j] = b_columns[j][k] = b_columns[j + 8][k] = float_to_f16(b_at(k, j));
+  static float found[2][16][8];
+  emulator::Block::launch({1, 1, 1}, 32, 0, 3, [&] {
+    const unsigned lane = threadIdx.x;
+    uint32_t x[4], by_rows[4], by_columns[4];
+    device::ldmatrix_x4(x, &a[lane % 16][lane / 16 * 8]);
+    device::ldmatrix_x4_trans(by_rows, &b[lane % 16][0]);
+    device::ldmatrix_x4(by_columns, &b_columns[lane / 16 * 8 + lane % 8][lane / 8 % 2 * 8]);
+    float d[2][4] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
+    device::mma_16x8x16<device::Dtype::f16>(d[0], x, by_rows[0], by_rows[1]);
+    device::mma_16x8x16<device::Dtype::f16>(d[1], x, by_columns[0], by_columns[1]);
+    for (unsigned e = 0; e < 4; ++e)
+      for (unsigned i = 0; i < 2; ++i) found[i][lane / 4 + e / 2 * 8][lane % 4 * 2 + e % 2] = d[i][e];
+  });
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 8; ++j) {
+      float right = 1;
+      for (int k = 0; k < 16; ++k) right += a_at(i, k) * b_at(k, j);
+      EXPECT_EQ(found[0][i][j], right) << i << ", " << j;
+      EXPECT_EQ(found[1][i][j], right) << i << ", " << j;
+    }
+}
+
+// What does not fit into a float is dropped, not rounded.
+TEST(Emulator, SumsTowardsZeroAsTensorCoresDo) {
+  EXPECT_EQ(device::truncated(1 + 0x1.8p-24), 1.0f);
+  EXPECT_EQ(device::truncated(-1 - 0x1.8p-24), -1.0f);
+  EXPECT_EQ(device::truncated(1 + 0x1p-23), 1 + 0x1p-23f);
+}
+
+TEST(Emulator, CopiesAreThereOnlyOnceWaitedFor) {
+  alignas(16) float from[8] = {1, 2, 3, 4, 5, 6, 7, 8}, to[8] = {};
+  emulator::Block::launch({1, 1, 1}, 1, 0, 0, [&] {
+    device::cp_async_16(to, from, 8);
+    device::cp_async_commit();
+    device::cp_async_16(to + 4, from + 4);
+    device::cp_async_commit();
+    EXPECT_TRUE(std::isnan(to[0]));
+    device::cp_async_wait<1>();
+    EXPECT_EQ(to[1], 2);
+    EXPECT_EQ(to[2], 0) << "past the bytes asked for";
+    EXPECT_TRUE(std::isnan(to[4])) << "of the group that was not waited for";
+    device::cp_async_wait<0>();
+    EXPECT_EQ(to[7], 8);
+  });
+  EXPECT_THROW(emulator::Block::launch({1, 1, 1}, 1, 0, 0, [&] { device::cp_async_16(to + 1, from); }),
+               std::runtime_error);
+}
+
 }  // namespace
 }  // namespace attune

@@ -6,10 +6,12 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -62,16 +64,37 @@ class Block {
   }
   void warp_barrier() { wait_at(warp_barriers_[thread_index.x / 32]); }
 
+  // What each lane of the warp gave, by lane. All of them must come here; it holds until this thread's next exchange.
   template <typename T>
-  T shuffle_xor(T value, unsigned distance) {
-    static_assert(sizeof(T) <= sizeof(uint64_t));
+  std::array<T, 32> exchange(const T& value) {
+    static_assert(sizeof(T) <= sizeof(Parcel));
     // Two places in turn, so that one barrier is enough: who writes again has passed another one since.
-    std::vector<uint64_t>& exchange = exchange_[warp_barriers_[thread_index.x / 32].generation % 2];
-    std::memcpy(&exchange[thread_index.x], &value, sizeof value);
+    std::vector<Parcel>& parcels = exchange_[warp_barriers_[thread_index.x / 32].generation % 2];
+    std::memcpy(&parcels[thread_index.x], &value, sizeof value);
     warp_barrier();
-    T other;
-    std::memcpy(&other, &exchange[thread_index.x ^ distance], sizeof other);
-    return other;
+    std::array<T, 32> all{};
+    const unsigned first = thread_index.x / 32 * 32;
+    for (unsigned lane = 0; lane < 32 && first + lane < parcels.size(); ++lane)
+      std::memcpy(&all[lane], &parcels[first + lane], sizeof(T));
+    return all;
+  }
+
+  // A copy that is under way until it is waited for: its destination is poison meanwhile.
+  void copy_later(void* destination, const void* source, int bytes) {
+    constexpr size_t copied = 16;
+    if (reinterpret_cast<uintptr_t>(destination) % copied != 0 || reinterpret_cast<uintptr_t>(source) % copied != 0)
+      throw std::runtime_error("cp.async of an address that is no multiple of 16");
+    std::memset(destination, 0xff, copied);
+    running_->copies.push_back({destination, source, static_cast<size_t>(bytes), running_->committed});
+  }
+  void commit_copies() { ++running_->committed; }
+  void wait_for_copies(unsigned pending) {
+    std::erase_if(running_->copies, [&](const Copy& copy) {
+      if (copy.group + pending >= running_->committed) return false;
+      std::memset(copy.destination, 0, 16);
+      std::memcpy(copy.destination, copy.source, copy.bytes);
+      return true;
+    });
   }
 
  private:
@@ -79,12 +102,23 @@ class Block {
     unsigned expected = 0, arrived = 0;
     uint64_t generation = 0;
   };
+  struct alignas(8) Parcel {
+    std::array<std::byte, 24> bytes;
+  };
+  struct Copy {
+    void* destination;
+    const void* source;
+    size_t bytes;
+    unsigned group;
+  };
   struct Fibre {
     std::unique_ptr<char[]> stack;
     ucontext_t point;  // where it goes on
     bool started = false, finished = false;
     Barrier* at = nullptr;
     uint64_t generation = 0;
+    std::vector<Copy> copies;  // under way
+    unsigned committed = 0;    // groups of copies
   };
 
   struct Turn {
@@ -93,7 +127,7 @@ class Block {
 
   Block(unsigned threads, size_t smem_bytes, const std::function<void()>& body)
       : body_(body), fibres_(threads), warp_barriers_((threads + 31) / 32) {
-    exchange_.fill(std::vector<uint64_t>(threads));
+    exchange_.fill(std::vector<Parcel>(threads));
     // Poisoned: nothing may rely on what is in shared memory at first.
     shared_.assign(smem_bytes / sizeof(double) + 1, std::numeric_limits<double>::quiet_NaN());
     block_barrier_.expected = threads;
@@ -108,6 +142,7 @@ class Block {
       for (unsigned w = 0; w < warps; ++w)
         while (run_warp((w + seed) % warps, seed)) moved = true;
     }
+    if (failure_) std::rethrow_exception(failure_);
     for (const Fibre& fibre : fibres_)
       if (!fibre.finished) throw std::runtime_error("threads wait at a barrier that others have passed by");
   }
@@ -153,7 +188,11 @@ class Block {
 
   static void enter() {
     Block& block = *current_;
-    block.body_();
+    try {
+      block.body_();
+    } catch (...) {  // nothing above this fibre's stack could catch it
+      block.failure_ = std::current_exception();
+    }
     block.running_->finished = true;
     block.leave(block.block_barrier_);
     block.leave(block.warp_barriers_[thread_index.x / 32]);
@@ -187,8 +226,9 @@ class Block {
   std::vector<double> shared_;
   Barrier block_barrier_;
   std::vector<Barrier> warp_barriers_;
-  std::array<std::vector<uint64_t>, 2> exchange_;
+  std::array<std::vector<Parcel>, 2> exchange_;
   bool or_next_ = false;
+  std::exception_ptr failure_;
   Fibre* running_ = nullptr;
   Turn turn_{};
   ucontext_t scheduler_;
@@ -207,7 +247,11 @@ inline int __syncthreads_or(int value) { return attune::emulator::Block::current
 inline void __syncwarp() { attune::emulator::Block::current().warp_barrier(); }
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int distance) {
-  return attune::emulator::Block::current().shuffle_xor(value, static_cast<unsigned>(distance));
+  return attune::emulator::Block::current().exchange(value)[threadIdx.x % 32 ^ static_cast<unsigned>(distance)];
+}
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return attune::emulator::Block::current().exchange(value)[static_cast<unsigned>(lane)];
 }
 
 namespace attune::device {
@@ -221,6 +265,66 @@ inline float from_16_bits(Dtype dtype, uint16_t bits) {
 }
 inline uint16_t to_16_bits(Dtype dtype, float value) {
   return dtype == Dtype::bf16 ? float_to_bf16(value) : float_to_f16(value);
+}
+
+// What kernels/common/registers.cuh and cp_async.cuh have as PTX.
+template <Dtype dtype>
+uint32_t pack(float low, float high) {
+  return to_16_bits(dtype, low) | static_cast<uint32_t>(to_16_bits(dtype, high)) << 16;
+}
+
+inline std::array<uint32_t, 4> load_matrices(const void* row, bool transposed) {
+  const auto rows = emulator::Block::current().exchange(static_cast<const uint16_t*>(row));
+  const unsigned lane = threadIdx.x % 32;
+  std::array<uint32_t, 4> x{};
+  for (unsigned matrix = 0; matrix < 4; ++matrix)
+    for (unsigned e = 0; e < 2; ++e) {
+      const unsigned long_way = lane % 4 * 2 + e, short_way = lane / 4;
+      const uint16_t value =
+          transposed ? rows[matrix * 8 + long_way][short_way] : rows[matrix * 8 + short_way][long_way];
+      x[matrix] |= static_cast<uint32_t>(value) << (16 * e);
+    }
+  return x;
+}
+inline void ldmatrix_x4(uint32_t (&x)[4], const void* row) { std::ranges::copy(load_matrices(row, false), x); }
+inline void ldmatrix_x4_trans(uint32_t (&x)[4], const void* row) { std::ranges::copy(load_matrices(row, true), x); }
+
+// Towards 0, as tensor cores drop what does not fit.
+inline float truncated(double x) {
+  const auto nearest = static_cast<float>(x);
+  if (!std::isfinite(x) || std::abs(static_cast<double>(nearest)) <= std::abs(x)) return nearest;
+  return std::nextafter(nearest, 0.0f);
+}
+
+template <Dtype dtype>
+void mma_16x8x16(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  struct Operands {
+    uint32_t a[4], b[2];
+  };
+  const auto all = emulator::Block::current().exchange(Operands{{a[0], a[1], a[2], a[3]}, {b0, b1}});
+  const auto half = [](uint32_t pair, unsigned e) {
+    return static_cast<double>(from_16_bits(dtype, static_cast<uint16_t>(pair >> (16 * e))));
+  };
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned e = 0; e < 4; ++e) {
+    const unsigned row = lane / 4, column = lane % 4 * 2 + e % 2;
+    double sum = d[e];
+    for (unsigned k = 0; k < 16; ++k) {
+      const Operands& of_row = all[row * 4 + k % 8 / 2];
+      const Operands& of_column = all[column * 4 + k % 8 / 2];
+      sum += half(of_row.a[k / 8 * 2 + e / 2], k % 2) * half(of_column.b[k / 8], k % 2);
+    }
+    d[e] = truncated(sum);
+  }
+}
+
+inline void cp_async_16(void* destination, const void* source, int bytes = 16) {
+  emulator::Block::current().copy_later(destination, source, bytes);
+}
+inline void cp_async_commit() { emulator::Block::current().commit_copies(); }
+template <int pending>
+void cp_async_wait() {
+  emulator::Block::current().wait_for_copies(pending);
 }
 
 }  // namespace attune::device

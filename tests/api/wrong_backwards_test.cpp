@@ -25,7 +25,7 @@ using A = attune_backward_args;
 constexpr int64_t big = int64_t{1} << 62;
 constexpr const char* plain = "bwd b2 h4/2 q5 k6 d8 f16";
 constexpr const char* rich = "bwd b2 h4/2 q5 k6 d8 f16 sink bias=1hqk mask=b11k dlse dsink dbias";
-constexpr const char* packed = "bwd b2 h4/2 q5 k6 d8 f16 var used-k";
+constexpr const char* packed = "bwd b2 h4/2 q5 k6 d8 f16 var=6,8 used-k";
 
 struct WrongBackward {
   const char* name;
@@ -92,7 +92,7 @@ struct Call {
   explicit Call(const char* problem) {
     cpu::Threads threads{attune_options{}};
     tensors = lab::make_inputs(parse_problem(problem), lab::InputKind::normal, 1, lab::Storage::dense, threads);
-    desc = backward_desc_from(tensors.problem);
+    desc = backward_desc_from(without_spare_rows(tensors));
     args = backward_args_of(tensors.operands());
   }
 

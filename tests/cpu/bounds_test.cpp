@@ -127,6 +127,35 @@ TEST_P(CpuBounds, NonsenseLengthsAreRefused) {
   }
 }
 
+// Sequences that cannot fill the tensors, whatever their lengths: even a call that would compute nothing is told so,
+// for the rows of its output stay as they were.
+TEST_P(CpuBounds, BoundsThatLeaveRowsToNobodyAreRefused) {
+  const ForcedContext context(GetParam());
+  struct Case {
+    int64_t batch, seq_q, total_q;
+    const char* sentence;
+  };
+  for (const auto& [batch, seq_q, total_q, sentence] :
+       {Case{3, 0, 45, "desc.seq_q is 0; it must be at least 15, since desc.total_q is 45 and desc.batch is 3"},
+        Case{2, 0, 1, "desc.seq_q is 0; it must be at least 1,"},
+        Case{0, 20, 45, "desc.batch is 0; it must be greater, since desc.total_q is 45"}, Case{0, 0, 0, nullptr},
+        Case{3, 0, 0, nullptr}}) {
+    attune_forward_desc d = desc_from(parse_problem("fwd b3 h2/1 q20 k30 d16 f16 causal-br var=45,70"));
+    d.batch = batch;
+    d.seq_q = seq_q;
+    d.total_q = total_q;
+    d.total_k = batch == 0 ? 0 : 70;
+    ForwardCall call(d);
+    const attune_status status = context.forward(d, call.args());
+    EXPECT_TRUE(call.outputs_untouched());
+    if (sentence == nullptr)
+      EXPECT_EQ(status, ATTUNE_OK) << attune_last_error();
+    else
+      EXPECT_THAT(attune_last_error(), testing::HasSubstr(sentence));
+    EXPECT_EQ(status == ATTUNE_INVALID_ARGUMENT, sentence != nullptr);
+  }
+}
+
 // Offsets beyond 2^31 elements, in memory that exists only where it is touched.
 TEST_P(CpuBounds, OffsetsBeyond31Bits) {
   constexpr int64_t stride = (int64_t{1} << 31) + 12345;

@@ -60,6 +60,18 @@ TEST(KernelChecks, ProblemsAreThoseTheUnitServes) {
   }
   const Promise few = promise_of("any/fwd", "fwd b1 h1/1 q1 k64 d128 bf16");
   EXPECT_GE(problems_for(few).size(), 20u);
+  for (const char* text : {"bwd b1 h1/1 q64 k64 d128 bf16", "bwd b1 h1/1 q64 k64 d128 bf16 bias=1hqk dbias"}) {
+    const std::vector<std::string> gradients = problems_for(promise_of("any/bwd", text));
+    EXPECT_GE(gradients.size(), 20u) << text;
+    for (const std::string& problem : gradients) EXPECT_TRUE(problem.starts_with("bwd ")) << problem;
+  }
+}
+
+// What is shipped may be selected, and what may be selected is held to its evidence below. So no pack carries a kernel
+// that no card has run.
+TEST(KernelChecks, WhatIsShippedMayBeSelected) {
+  for (const Promise& promise : read_manifest_file(test::repo() + "/kernels/manifest.toml"))
+    EXPECT_TRUE(!promise.packed || gpu::find_gpu_kernel(promise.kernel).selectable()) << promise.kernel;
 }
 
 // A record as `attune evidence check` writes it, for one kernel.

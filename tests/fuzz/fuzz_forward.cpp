@@ -12,6 +12,7 @@
 
 #include "attune/attune.h"
 #include "core/convert.hpp"
+#include "core/problem.hpp"
 #include "dispatch/kernel.hpp"
 #include "tests/support/forward_call.hpp"
 
@@ -23,9 +24,14 @@ using attune::test::Numbers;
 constexpr double most_work = 4e6;       // multiplications of one call
 constexpr int64_t most_span = 1 << 22;  // bytes of one tensor, padding included
 
+// Of the call under way, for the report of a failure.
+const attune_forward_desc* current_desc = nullptr;
+
 void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "fuzz_forward: %s; last error: %s\n", what, attune_last_error());
+  if (current_desc != nullptr)
+    std::fprintf(stderr, "the call: %s\n", to_string(attune::problem_from(*current_desc)).c_str());
   std::abort();
 }
 
@@ -220,6 +226,7 @@ void fuzz_forward(FuzzedDataProvider& bytes) {
     return require_refusal(context, desc, status);
   if (desc.device_kind != ATTUNE_CPU || desc.struct_size != sizeof desc || !affordable(desc)) return;
 
+  current_desc = &desc;
   ForwardCall call(desc), again(desc);
   Numbers numbers(bytes.ConsumeIntegral<uint32_t>());
   call.fill_lengths(numbers);
@@ -245,6 +252,7 @@ void fuzz_forward(FuzzedDataProvider& bytes) {
   require(call.o.copy() == again.o.copy() && call.lse.copy() == again.lse.copy(),
           "three threads gave other bits than one");
   if (tame) require_clean(call);
+  current_desc = nullptr;
 }
 
 // Any bytes as a descriptor. The tensors are not there, so only an empty problem may go through.

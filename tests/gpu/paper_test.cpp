@@ -52,16 +52,45 @@ TEST_F(OnPaper, ConfigurationsAreBestFirst) {
   }
 }
 
-TEST_F(OnPaper, GradientsHaveNoKernelYetAndSaySo) {
+TEST_F(OnPaper, GradientsRunByNameUntilACardHasRunThem) {
   const Problem problem = on_gpu("bwd b1 h8/8 q512 k512 d64 f16");
+  const GpuKernel& kernel = find_gpu_kernel("any/bwd");
+  EXPECT_EQ(select(problem, context, "any/bwd").chosen, &kernel);
+  if (kernel.selectable()) {
+    EXPECT_EQ(select(problem, context, "").chosen, &kernel);
+    return;
+  }
   try {
     context.prepare(problem);
     ADD_FAILURE() << "a kernel took it";
   } catch (const Error& error) {
     EXPECT_EQ(error.status, ATTUNE_UNSUPPORTED);
-    EXPECT_THAT(error.what(), HasSubstr("no kernel computes 'bwd' on this kind of device yet"));
+    EXPECT_THAT(error.what(), HasSubstr("no kernel computes 'bwd' on this kind of device yet; by name only: any/bwd"));
   }
   EXPECT_THAT(context.explain(problem), HasSubstr("kernel: none\nwhy: no kernel computes 'bwd'"));
+}
+
+TEST_F(OnPaper, GradientsFitEveryDevice) {
+  const GpuKernel& kernel = find_gpu_kernel("any/bwd");
+  for (const DeviceProperties& device : typical_devices())
+    for (const char* dims : {"d1", "d64", "d65/3", "d129", "d193", "d257", "d512"})
+      for (const char* dtype : {"f16", "bf16", "f32"})
+        for (const char* features : {"", " cap5 sink dsink bias=1hqk dbias"}) {
+          const std::string text = fmt::format("bwd b2 h4/2 q100 k130 {} {}{}", dims, dtype, features);
+          SCOPED_TRACE(device.arch() + ", " + text);
+          const Problem problem = on_gpu(text);
+          const std::vector<std::string> configs = kernel.space(problem, device);
+          ASSERT_FALSE(configs.empty());
+          for (const std::string& config : configs) {
+            const Recipe recipe = kernel.recipe(problem, device, config);
+            EXPECT_EQ(recipe.workspace_bytes, 2u * 4 * 100 * 8) << "two floats a row";
+            EXPECT_EQ(recipe.steps.size(), *features == 0 ? 3u : 5u);
+            for (const Step& step : recipe.steps) {
+              EXPECT_LE(static_cast<int>(step.unit.smem_bytes), device.smem_per_block_bytes);
+              EXPECT_EQ(step.unit.config, config);
+            }
+          }
+        }
 }
 
 // A cluster lies in one part of a GPU, and parts differ: how many run at a time is known of the card, not computed.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <iostream>
 #include <map>
+#include <set>
 
 #include "core/convert.hpp"
 #include "gpu/kernel.hpp"
@@ -189,6 +190,29 @@ TEST_F(Sanitized, Reference) {
               << text;
       }
   }
+}
+
+TEST_F(Sanitized, PlainBackward) {
+  std::set<std::pair<std::string, std::string>> done;  // a promise is one launch of several
+  for (const Promise& promise : promises_of("any/bwd", runtime->properties(0).arch())) {
+    const Problem like = parse_problem(promise.problem);
+    const std::string text = fmt::format("bwd b1 h2/1 q70 k90 d{} {} causal-br dlse {}", like.dim_qk,
+                                         name_of(like.dtype), like.has(ATTUNE_BIAS) ? "bias=1hqk dbias" : "sink dsink");
+    const std::string& config = promise.unit.config;
+    if (!done.emplace(text, config).second) continue;
+    std::cout << fmt::format("any/bwd {}: {}\n", config, text) << std::flush;
+    const Tensors& expected = right(text);
+    Tensors tensors = CardCall::inputs(text, 1);
+    lab::make_cuda_executor(0, config)->run("any/bwd", tensors);
+    for (const Operand operand : {Operand::dq, Operand::dk, Operand::dv, Operand::dsink, Operand::dbias}) {
+      if (!is_written(expected.problem, row_of(operand))) continue;
+      const auto elements = tensors[operand].elements();
+      const Dtype dtype = operand == Operand::dsink ? Dtype::f32 : expected.problem.dtype;
+      expect_near({elements.begin(), elements.end()}, expected[operand], dtype, tolerance,
+                  fmt::format("{}, {} of {}", text, row_of(operand).name, config));
+    }
+  }
+  EXPECT_FALSE(done.empty() && runtime->properties(0).arch() == "sm_90a");
 }
 
 TEST_F(Sanitized, Merge) {

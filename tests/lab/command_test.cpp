@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -139,6 +140,11 @@ TEST(Command, OutputThatCannotBeWrittenIs5) {
         << arguments << "\n"
         << closed.output;
   }
+  const test::TemporaryDirectory directory;
+  const auto limited = test::shell("ulimit -f 1; { " + test::build() + "/attune info --json >" +
+                                   (directory.path() / "info.json").string() + "; }");
+  EXPECT_EQ(limited.status, 5);
+  EXPECT_EQ(limited.output, "attune: standard output cannot be written: File too large\n");
   const auto said = test::shell("{ { " + test::build() + "/attune check --random 200 --json; echo $? >&2; } | true; }");
   EXPECT_NE(said.output.find("attune: standard output cannot be written: Broken pipe\n5\n"), std::string::npos)
       << said.output;
@@ -183,6 +189,18 @@ TEST(Command, VerifyingNothingIsAnError) {
     EXPECT_EQ(outcome.status, 2);
     EXPECT_TRUE(outcome.output.starts_with("attune: --folder is '" + folder + "', which ")) << outcome.output;
   }
+  const std::string folder = directory.path().string();
+  const auto empty = attune("evidence verify " + folder);
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_TRUE(empty.output.starts_with("attune: files is '" + folder + "', which has no record")) << empty.output;
+  // With a record that does not hold, and a folder that is none.
+  std::ofstream(directory.path() / "a.json") << "{}";
+  std::filesystem::create_directory(directory.path() / "b.json");
+  const auto damaged = attune("evidence verify " + folder + " /nonexistent.json");
+  EXPECT_EQ(damaged.status, 1);
+  EXPECT_NE(damaged.output.find("a.json: does not hold"), std::string::npos) << damaged.output;
+  EXPECT_NE(damaged.output.find("b.json: cannot be read"), std::string::npos) << damaged.output;
+  EXPECT_NE(damaged.output.find("/nonexistent.json: cannot be read"), std::string::npos) << damaged.output;
 }
 
 TEST(Command, ErrorsNameWhatIsWrong) {
@@ -234,6 +252,14 @@ TEST(Command, CheckForPeopleEndsWithTheWorst) {
   EXPECT_NE(outcome.output.find("checks passed, 0 failed"), std::string::npos) << outcome.output;
   EXPECT_EQ(outcome.output.find('\r'), std::string::npos) << "no progress line in a pipe";
   EXPECT_EQ(outcome.output.find('\033'), std::string::npos);
+}
+
+TEST(Command, RandomProblemsAreThoseThatTheNamedKernelComputes) {
+  for (const auto& [kernel, word] : {std::pair("cpu/bwd", "bwd "), std::pair("cpu/portable", "fwd ")}) {
+    const auto lines = objects(attune(fmt::format("check --backend cpu --random 8 --json --kernel {}", kernel)));
+    EXPECT_EQ(lines.size(), 8u);
+    for (const json& line : lines) EXPECT_TRUE(line.at("problem").get<std::string>().starts_with(word)) << line;
+  }
 }
 
 TEST(Command, SetsComeFromFilesToo) {

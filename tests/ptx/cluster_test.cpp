@@ -8,6 +8,7 @@ namespace attune::ptx {
 namespace {
 
 using namespace device::test_cluster;
+using device::test_cluster::Operation;  // attune has one, too
 
 constexpr size_t grid_ctas = size_t{2} * ctas;
 

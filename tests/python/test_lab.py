@@ -226,9 +226,10 @@ def test_lines_go_to_a_file_too(lab, tmp_path):
     assert [c["role"] for c in line["result"]["measurement"]["contenders"]] == ["baseline", "twin", "contender"]
 
 
+@pytest.mark.parametrize("arguments", [("--peers=cudnn", CAUSAL), ("--help",), ("llama", "--help")])
 @pytest.mark.parametrize(("target", "why"), [(">/dev/full", "No space left on device"), (">&-", "is closed")])
-def test_output_that_cannot_be_written_is_an_error(lab, target, why):
-    result = lab("--peers=cudnn", CAUSAL, redirect=target)
+def test_output_that_cannot_be_written_is_an_error(lab, arguments, target, why):
+    result = lab(*arguments, redirect=target)
     assert result.returncode == 5
     assert "attune.lab: the output cannot be written: " in result.stderr and why in result.stderr
     assert "Traceback" not in result.stderr and "Exception ignored" not in result.stderr

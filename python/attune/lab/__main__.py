@@ -8,5 +8,5 @@ OTHERS = {"agree": agree, "cpu": cpu, "host": host, "llama": llama, "masked": ma
 _name = sys.argv[1] if len(sys.argv) > 1 else ""
 if _name in OTHERS:
     other = OTHERS[_name]
-    sys.exit(command.guarded(other.run, other.parser().parse_args(sys.argv[2:])))
+    sys.exit(command.guarded(other.run, other.parser(), sys.argv[2:]))
 sys.exit(command.main())

@@ -169,11 +169,11 @@ def run(asked) -> int:
     return _status(outcomes, names)
 
 
-def guarded(run, asked) -> int:
-    """The exit status of run(asked), whose output has arrived; what went wrong is one line."""
+def guarded(run, parser: argparse.ArgumentParser, arguments: list[str] | None) -> int:
+    """The exit status of run(what was asked), whose output has arrived; what went wrong is one line."""
     try:
         output.flush()
-        status = run(asked)
+        status = run(_parsed(parser, arguments))
         output.flush()
         return status
     except LabError as error:
@@ -185,5 +185,11 @@ def guarded(run, asked) -> int:
         return refused.status
 
 
+def _parsed(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
+    # argparse's own says nothing where the help cannot be written.
+    parser.print_help = lambda: print(parser.format_help(), end="", flush=True)
+    return parser.parse_args(arguments)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    return guarded(run, parser().parse_args(arguments))
+    return guarded(run, parser(), arguments)

@@ -64,6 +64,15 @@ def test_lengths_of_numpy_are_looked_at_too():
         call("cpu", make=make, cu_seqlens_q=[0, 5, 5, 17])
 
 
+def test_sequences_that_cannot_fill_the_tensors_are_refused_unasked():
+    for sentence, options in {
+        "max_seqlen_q is 0; it must be at least 6, since the number of rows of q is 18": {"max_seqlen_q": 0},
+        "the number of sequences is 0; it must be greater": {"cu_seqlens_q": [0], "cu_seqlens_k": [0]},
+    }.items():
+        with pytest.raises(attune.InvalidArgument, match=re.escape(sentence)):
+            call("cpu", check=False, **options)
+
+
 def test_compiled_code_cannot_look():
     q, k, v = torch.randn(3, 18, 4, 32)
     begins = torch.tensor([0, 18]).int()

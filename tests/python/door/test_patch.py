@@ -382,6 +382,28 @@ def test_calls_that_only_a_plain_kernel_takes_go_to_torch(monkeypatch, torchs_ca
     torch.compiler.reset()
 
 
+REFUSED_BY_THE_LIBRARY = {  # which is not asked while code is traced
+    "a scale beyond float32": lambda f, *inputs: f(*inputs, scale=1e39),
+    "no scale at all": lambda f, *inputs: f(*inputs, scale=float("nan")),
+    "a bias of another type": lambda f, *inputs: f(*inputs, ones(9, 13).bfloat16()),
+    "a bias in front of the batch": lambda f, *inputs: f(*inputs, ones(3, 2, 4, 9, 13)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_BY_THE_LIBRARY.values(), ids=REFUSED_BY_THE_LIBRARY)
+def test_compiled_calls_end_as_torchs_too(case):
+    inputs = q_k_v()
+    with attune.patch_sdpa(fallback=True):
+        compiled = torch.compile(lambda *inputs: case(in_place(), *inputs), backend="eager")
+        got, expected = (result_of(lambda f: f(*inputs), each) for each in (compiled, lambda *i: case(torchs_sdpa, *i)))
+    assert type(got) is type(expected), got
+    if isinstance(expected, Exception):
+        assert str(got) == str(expected)
+    else:
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-5, equal_nan=True)
+    torch.compiler.reset()
+
+
 def forget(monkeypatch):
     from attune import calls
 

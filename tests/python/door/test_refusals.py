@@ -190,6 +190,15 @@ def test_a_tensor_as_a_number_counts_as_it_is_at_the_call():
         attention_of_ones(softcap=value.requires_grad_())
 
 
+def test_a_tensor_as_a_switch_counts_as_it_is_at_the_call():
+    q, k = torch.randn(1, 4, 9, 32), torch.randn(1, 2, 9, 32)
+    switch = torch.tensor(True)
+    attune.sdpa(q, k, k, enable_gqa=switch)
+    switch.fill_(False)
+    with pytest.raises(attune.InvalidArgument, match="without enable_gqa=True"):
+        attune.sdpa(q, k, k, enable_gqa=switch)
+
+
 def test_a_window_may_be_anybodys_and_as_wide_as_it_likes():
     expected = attention_of_ones(window=(3, -1))
     for window in ([3, -1], np.array([3, -1]), torch.tensor([3, -1]), (3, 2**31), (3, 2**63), (3, 2**70)):
