@@ -213,9 +213,7 @@ class HeadMaker {
     // 1 - t^2 is off by what t is, near 1 by much of itself. It multiplies g with its errors: where the slope should be
     // 0, they are all there is.
     const double slope_variance =
-        p_.softcap != 0
-            ? 8 * rounding_of_float * (squared(g) + score.g_variance + squared(p) * delta_variance_)
-            : 0;
+        p_.softcap != 0 ? 8 * rounding_of_float * (squared(g) + score.g_variance + squared(p) * delta_variance_) : 0;
     const float s = g * static_cast<float>(score.slope);
     score.s = round_to(p_.dtype, s);
     score.rounded_p = round_to(p_.dtype, p);

@@ -62,7 +62,6 @@ enum class Freshness { fresh, stale, unknown };  // unknown: the record does not
 std::string_view name_of(Freshness freshness);
 Freshness freshness(const nlohmann::json& record, const std::string& variant, const std::string& present_stamp);
 // Of a time: it speaks for what the GPU ran, so the part of the stamp that is of the machine code decides.
-Freshness freshness_of_time(const nlohmann::json& record, const std::string& variant,
-                            const std::string& present_stamp);
+Freshness freshness_of_time(const nlohmann::json& record, const std::string& variant, const std::string& present_stamp);
 
 }  // namespace attune::lab
