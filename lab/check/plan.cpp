@@ -76,12 +76,18 @@ class Planner {
   void add_set(const ProblemSet& set) {
     for (const std::string& problem : set.problems) {
       if (!seen_.insert(problem).second) continue;
-      const std::string smaller = reduced(problem, budget_.flops);
+      const std::string smaller = reduced(problem, affordable_flops(problem));
       PlannedCheck& check = add(set.name, smaller, InputKind::normal, Storage::dense, std::nullopt, {""});
       if (set.name == "mission") check.kernels = everyone_of(smaller);
       if (smaller != problem) check.reduced_from = problem;
       check.rows = affordable_rows(smaller);
     }
+  }
+
+  // The float64 of a backward takes many times as long for an operation: a row of a gradient needs whole heads.
+  double affordable_flops(const std::string& problem) const {
+    constexpr double backward_costs = 128;
+    return parse_problem(problem).operation == &backward_operation ? budget_.flops / backward_costs : budget_.flops;
   }
 
   std::vector<std::string> everyone_of(std::string_view problem) const {

@@ -54,9 +54,12 @@ PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& pro
                  const Protocol& protocol, const std::string& lines, const fs::path& folder) {
   if (protocol.mode != "steady" && protocol.mode != Protocol{}.mode)
     fail(ATTUNE_INVALID_ARGUMENT, "--mode {} does not go with --peers; they are measured steady", protocol.mode);
-  for (const std::string& text : problems)
-    if (parse_problem(text).operation != &forward_operation)
-      fail(ATTUNE_UNSUPPORTED, "'{}': peers are measured on problems that begin with {}", text, forward_operation.name);
+  for (const std::string& text : problems) {
+    const Operation* const operation = parse_problem(text).operation;
+    if (operation != &forward_operation && operation != &backward_operation)
+      fail(ATTUNE_UNSUPPORTED, "'{}': peers are measured on problems that begin with {} or {}", text,
+           forward_operation.name, backward_operation.name);
+  }
   PeerRun run;
   run.command = {options.python,
                  "-m",

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "core/operation.hpp"
 #include "core/problem.hpp"
 
 namespace attune::lab {
@@ -19,6 +20,12 @@ std::string dtype_of(const std::string& recorded) {
 
 constexpr std::string_view sdpa = "sdpa_";
 
+// Records of gradients stand beside others, of grouped heads, of pages, and of what has no ratio to cuDNN.
+bool is_about_something_else(const json& row, bool backward) {
+  if (backward) return !row.contains("speed_vs_cudnn") || row.value("Hk", row.at("H")) != row.at("H");
+  return row.value("tag", "") == "paged";
+}
+
 }  // namespace
 
 RecordedRatios RecordedRatios::from_file(const std::string& path) {
@@ -29,10 +36,17 @@ RecordedRatios RecordedRatios::from_file(const std::string& path) {
   for (int number = 1; std::getline(file, line); ++number) {
     try {
       const json row = json::parse(line);
-      const Key key{row.at("B"), row.at("H"), row.at("S"), row.at("D"), row.at("causal"), dtype_of(row.at("dt"))};
+      const bool backward = row.value("tag", "") == backward_operation.name;
+      if (is_about_something_else(row, backward)) continue;
+      const std::string_view operation = backward ? backward_operation.name : forward_operation.name;
+      const std::string dtype = dtype_of(backward ? row.value("dt", "bf16") : row.at("dt").get<std::string>());
+      const Key key{std::string(operation), row.at("B"), row.at("H"), row.at("S"), row.at("D"),
+                    row.at("causal"),       dtype};
       for (const auto& [peer, speed] : row.at("speed_vs_cudnn").items())
         if (peer.starts_with(sdpa))
           recorded.measurable_[key][peer.substr(sdpa.size())] = speed;
+        else if (backward && peer == "flash")
+          recorded.measurable_[key][peer] = speed;
         else if (!peer.starts_with("cudnn"))
           recorded.ratios_[key][peer] = speed;
     } catch (const std::exception& error) {
@@ -45,8 +59,8 @@ RecordedRatios RecordedRatios::from_file(const std::string& path) {
 RecordedRatios::Speeds RecordedRatios::found(const Ratios& ratios, const std::string& problem) {
   const Problem p = parse_problem(problem);
   if (p.seq_q != p.seq_k || p.heads_q != p.heads_kv || p.dim_qk != p.dim_v) return {};
-  const auto row =
-      ratios.find({p.batch, p.heads_q, p.seq_q, p.dim_qk, p.causal != Causal::none, std::string(name_of(p.dtype))});
+  const auto row = ratios.find({std::string(p.operation->name), p.batch, p.heads_q, p.seq_q, p.dim_qk,
+                                p.causal != Causal::none, std::string(name_of(p.dtype))});
   return row == ratios.end() ? Speeds{} : row->second;
 }
 

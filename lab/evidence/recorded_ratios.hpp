@@ -1,5 +1,6 @@
 // Ratios that were recorded elsewhere, for a peer that is not here today: lines of JSON, one per problem, with B, H, S,
-// D, causal, dt and speed_vs_cudnn, an object of peer -> [estimate, lower, upper].
+// D, causal, dt and speed_vs_cudnn, an object of peer -> [estimate, lower, upper]. Those of gradients have the tag
+// "bwd"; without dt they are in bf16.
 #pragma once
 
 #include <array>
@@ -22,7 +23,8 @@ class RecordedRatios {
   Speeds measurable(const std::string& problem) const { return found(measurable_, problem); }
 
  private:
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, std::string>;  // B, H, S, D, causal, dtype
+  // Operation, B, H, S, D, causal, dtype
+  using Key = std::tuple<std::string, int64_t, int64_t, int64_t, int64_t, bool, std::string>;
   using Ratios = std::map<Key, Speeds>;
   static Speeds found(const Ratios& ratios, const std::string& problem);
 

@@ -50,7 +50,7 @@ def like(array, result):
 def number(name: str, value) -> float:
     """A tensor of one element counts with the value that it has at this call."""
     if isinstance(value, _Tensor) and value.requires_grad and torch.is_grad_enabled():
-        raise Unsupported(f"{name} requires a gradient, and there is no backward yet; call under torch.no_grad()")
+        raise Unsupported(f"{name} requires a gradient, and it has none here; call under torch.no_grad() or detach it")
     if not isinstance(value, (bool, str, bytes)):
         try:
             return float(value)

@@ -31,6 +31,10 @@ FEATURE_LSE = 0x200
 FEATURE_OVERLAP = 0x400
 FEATURE_KV_READY = 0x800
 FEATURE_F32_HIGH = 0x1000
+FEATURE_DLSE = 0x2000
+FEATURE_DSINK = 0x4000
+FEATURE_DBIAS = 0x8000
+FEATURE_ANY_ORDER = 0x10000
 
 WORKSPACE_ALIGNMENT = 256
 _USUAL_EXPLANATION_BYTES = 4096  # a longer one is asked for twice
@@ -70,6 +74,25 @@ class ForwardArgs(ctypes.Structure):
     ]
 
 
+class BackwardDesc(ctypes.Structure):
+    """Begins as ForwardDesc does."""
+
+    _fields_ = [
+        *ForwardDesc._fields_,
+        *fields(Strides, "dout dlse dq dk dv"),
+        ("dbias", ScoreStrides),
+    ]
+
+
+class BackwardArgs(ctypes.Structure):
+    _fields_ = [
+        *fields(c_uint32, "struct_size reserved"),
+        *fields(c_void_p, "q k v o lse sink bias mask cu_seqlens_q cu_seqlens_k used_q used_k"),
+        *fields(c_void_p, "dout dlse dq dk dv dsink dbias workspace"),
+        ("workspace_bytes", c_uint64),
+    ]
+
+
 class Options(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -97,6 +120,12 @@ FUNCTIONS = {
     "attune_explain": (c_int32, [c_void_p, c_void_p, c_char_p, c_size_t, POINTER(c_size_t)]),
     "attune_last_error": (c_char_p, []),
     "attune_abi_version": (c_uint32, []),
+}
+GRADIENT_FUNCTIONS = {
+    "attune_backward_prepare": (c_int32, [c_void_p, c_void_p]),
+    "attune_backward_workspace_bytes": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
+    "attune_backward": (c_int32, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "attune_backward_explain": (c_int32, [c_void_p, c_void_p, c_char_p, c_size_t, POINTER(c_size_t)]),
 }
 
 
@@ -156,9 +185,11 @@ class Library:
         version = self.functions.attune_abi_version()
         if version < ABI_VERSION:
             raise AttuneError(f"{path} has ABI version {version}; this package needs {ABI_VERSION} or newer")
+        self.gradients = load(path, GRADIENT_FUNCTIONS)
         self.path = path
         self.openmp = openmp
         self.forward = self.functions.attune_forward
+        self.backward = self.gradients.attune_backward
         context = c_void_p()
         options = Options(struct_size=ctypes.sizeof(Options), threads=threads, **(openmp._asdict() if openmp else {}))
         self.require(self.functions.attune_create(ctypes.byref(options), ctypes.byref(context)))
@@ -176,16 +207,27 @@ class Library:
         return error
 
     def workspace_bytes(self, desc: bytes, say: Callable[[str], str]) -> int:
-        size = c_uint64()
-        self.require(self.functions.attune_workspace_bytes(self.context, desc, ctypes.byref(size)), say)
-        return size.value
+        return self._size(self.functions.attune_workspace_bytes, desc, say)
 
     def explain(self, desc: bytes, say: Callable[[str], str]) -> str:
+        return self._text(self.functions.attune_explain, desc, say)
+
+    def backward_workspace_bytes(self, desc: bytes, say: Callable[[str], str]) -> int:
+        return self._size(self.gradients.attune_backward_workspace_bytes, desc, say)
+
+    def explain_backward(self, desc: bytes, say: Callable[[str], str]) -> str:
+        return self._text(self.gradients.attune_backward_explain, desc, say)
+
+    def _size(self, function, desc: bytes, say: Callable[[str], str]) -> int:
+        size = c_uint64()
+        self.require(function(self.context, desc, ctypes.byref(size)), say)
+        return size.value
+
+    def _text(self, function, desc: bytes, say: Callable[[str], str]) -> str:
         length, text = c_size_t(_USUAL_EXPLANATION_BYTES), None
         while text is None or length.value >= len(text):
             text = ctypes.create_string_buffer(length.value + 1)
-            status = self.functions.attune_explain(self.context, desc, text, len(text), ctypes.byref(length))
-            self.require(status, say)
+            self.require(function(self.context, desc, text, len(text), ctypes.byref(length)), say)
         return text.value.decode()
 
 

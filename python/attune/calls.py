@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from attune import c_api
 from attune.c_api import Unsupported
 from attune.describe import Packed, describe, library
+from attune.gradients import Wanted, refuse_tangents, refuse_without_backward
 from attune.names import ATTENTION, Names
 
 # attune_forward_args, and its beginning up to the output: the library takes the fields after it to be 0.
@@ -35,6 +36,7 @@ _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
 _is_grad_enabled = torch.is_grad_enabled
 _get_num_threads = torch.get_num_threads
+_is_batched = torch._C._functorch.is_legacy_batchedtensor  # as torch.autograd.grad(is_grads_batched=True) has them
 
 WATCHED = object()  # what run() returns instead of a result
 
@@ -42,30 +44,35 @@ WATCHED = object()  # what run() returns instead of a result
 def run(
     q, k, v, layout="bshd", scale=None, causal=None, window=None, softcap=None, sink=None, bias=None, mask=None,
     return_lse=False, out=None, packed=None, grouped_heads=True, eager=False, names=ATTENTION, or_torch=False,
+    wanted: Wanted | None = None,
 ):  # fmt: skip
     """The output; with return_lse, (output, log-sum-exp).
 
-    eager: the call comes from the user and not from torch. Then gradients are refused; and if somebody else wants to
-    see it, nothing is done and the result is WATCHED: the call has to go through the operator, which subclasses of
-    Tensor, dispatch modes, torch.func and torch.jit.trace can intercept, and which sees the values of tensors that are
-    negated when they are read.
+    eager: the call comes from the user and not from torch. If somebody else wants to see it, nothing is done and the
+    result is WATCHED: the call has to go through the operator, which autograd, subclasses of Tensor, dispatch modes,
+    torch.func and torch.jit.trace can intercept, and which sees the values of tensors that are negated when they are
+    read.
 
-    or_torch: torch takes what is refused; then so is what only a plain kernel can serve."""
+    or_torch: torch takes what is refused; then so is what only a plain kernel can serve.
+    wanted: the gradients that the call is to have. Where no kernel has them, it is refused."""
     if eager:
         if not type(q) is type(k) is type(v) is _Tensor or _dispatch_modes():
             return WATCHED
         if forward_ad._current_level >= 0:
-            refuse_gradients(q, k, v)
+            refuse_tangents(q, k, v)
         if q.is_nested or k.is_nested or v.is_nested:  # the check below can end the process when it asks for strides
             refuse_nested(q, k, v, names)
     others = None
     if not (sink is None and bias is None and mask is None and out is None and packed is None):
         if eager and not _are_plain(sink, bias, mask, out, *(() if packed is None else packed.tensors())):
             return WATCHED
-        others = (_signature(sink), _signature(bias), _signature(mask), _signature(out), _packed_signature(packed))
+        others = (*map(signature_of, (sink, bias, mask, out)), signature_of_packed(packed))
         if eager:
-            refuse_gradients(sink, bias)
-    options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, eager, or_torch, others)
+            if forward_ad._current_level >= 0:
+                refuse_tangents(sink, bias)
+            if _is_grad_enabled() and _requires_grad(sink, bias):
+                return WATCHED
+    options = (layout, scale, causal, window, softcap, return_lse, grouped_heads, eager, or_torch, others, wanted)
     try:
         recent = _recent.get(options, ())
     except TypeError:  # not hashable, and so nothing that is allowed
@@ -82,14 +89,17 @@ def run(
         if eager:
             if _transform() is not None or _tracing() is not None or q.is_neg() or k.is_neg() or v.is_neg():
                 return WATCHED
-            refuse_gradients(q, k, v)
-        signature = (options, _signature(q), _signature(k), _signature(v))
+            if _is_grad_enabled() and _requires_grad(q, k, v):
+                return WATCHED
+        signature = (options, signature_of(q), signature_of(k), signature_of(v))
         known = _known.get(signature)
         if known is None:
             known = tuple(describe(
                 q, k, v, layout, scale, causal, window, softcap, sink, bias, mask, return_lse, out, packed,
                 grouped_heads, names, or_torch,
             ))  # fmt: skip
+            if wanted is not None:
+                refuse_without_backward(known[0], wanted, names)
             _remember(signature, known)
         _remember_recent(options, known, _check_for(q, k, v, eager))
 
@@ -105,37 +115,34 @@ def run(
         if workspace_bytes:
             workspace = empty_strided((workspace_bytes + c_api.WORKSPACE_ALIGNMENT,), (1,), torch.uint8)
         args = _all_args(q, k, v, out, lse, sink, bias, mask, packed, workspace, workspace_bytes)
-    if cuda_index < 0:
-        stream = None
-        _get_num_threads()  # OpenMP's is one of each calling thread, and torch sets it when it is first asked there
-    else:
-        stream = _current_stream(cuda_index)
     attune = library()
-    status = attune.forward(attune.context, desc, args, stream)
+    status = attune.forward(attune.context, desc, args, stream_of(cuda_index))
     if status:
         raise attune.error(status, names.say)
     return out if lse is None else (out, lse)
 
 
-def refuse_gradients(*tensors: torch.Tensor | None) -> None:
-    """Loudly: an output that quietly has no gradient would train something else."""
-    if forward_ad._current_level >= 0:
-        for tensor in tensors:
-            if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
-                raise Unsupported("an input has a tangent, and there is no forward-mode differentiation yet")
-    if not _is_grad_enabled():
-        return
-    for tensor in tensors:
-        if tensor is not None and tensor.requires_grad:
-            raise Unsupported(
-                "an input requires a gradient, and there is no backward yet; call under torch.no_grad() or detach it"
-            )
+def _requires_grad(*tensors: torch.Tensor | None) -> bool:
+    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def refuse_nested(q, k, v, names: Names = ATTENTION) -> None:
     for name, tensor in ((names.q, q), (names.k, k), (names.v, v)):
         if tensor.is_nested:
             raise Unsupported(f"{name} is a nested tensor; attention_varlen() takes sequences of different lengths")
+
+
+def is_transformed() -> bool:
+    """Inside torch.func."""
+    return _transform() is not None
+
+
+def is_watched(*inputs) -> bool:
+    """Whether something else than eager torch is to see what is done with them; not all of them need be tensors."""
+    tensors = [each for each in inputs if isinstance(each, _Tensor)]
+    if _dispatch_modes() or _transform() is not None or _tracing() is not None or not _are_plain(*tensors):
+        return True
+    return any(map(_is_batched, tensors))
 
 
 def _are_plain(*tensors) -> bool:
@@ -148,14 +155,14 @@ def _are_plain(*tensors) -> bool:
     return True
 
 
-def _signature(tensor: torch.Tensor | None) -> tuple | None:
+def signature_of(tensor: torch.Tensor | None) -> tuple | None:
     return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
 
-def _packed_signature(packed: Packed | None) -> tuple | None:
+def signature_of_packed(packed: Packed | None) -> tuple | None:
     if packed is None:
         return None
-    return tuple(_signature(part) if isinstance(part, _Tensor) else part for part in packed)
+    return tuple(signature_of(part) if isinstance(part, _Tensor) else part for part in packed)
 
 
 def _check_for(q, k, v, eager: bool) -> _Check | None:
@@ -199,22 +206,34 @@ def _remember_recent(options: tuple, known: tuple, is_like: _Check | None) -> No
 
 
 def _all_args(q, k, v, out, lse, sink, bias, mask, packed, workspace, workspace_bytes) -> bytes:
-    aligned = 0
-    if workspace is not None:
-        aligned = -(-workspace.data_ptr() // c_api.WORKSPACE_ALIGNMENT) * c_api.WORKSPACE_ALIGNMENT
     return _pack_args(
-        _ARGS_BYTES, 0, q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(),
-        0 if lse is None else lse.data_ptr(),
-        0 if sink is None else sink.data_ptr(),
-        0 if bias is None else bias.data_ptr(),
-        0 if mask is None else mask.data_ptr(),
-        *(_NO_LENGTHS if packed is None else _lengths(packed)),
-        aligned, workspace_bytes,
+        _ARGS_BYTES, 0, q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), address(lse), address(sink),
+        address(bias), address(mask), *lengths_of(packed), aligned(workspace), workspace_bytes,
     )  # fmt: skip
+
+
+# What every call has in common, that of a backward too.
+
+
+def address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def aligned(workspace: torch.Tensor | None) -> int:
+    """The first address in it that the library takes."""
+    return -(-address(workspace) // c_api.WORKSPACE_ALIGNMENT) * c_api.WORKSPACE_ALIGNMENT
 
 
 _NO_LENGTHS = (0, 0, 0, 0)
 
 
-def _lengths(packed: Packed) -> tuple:
-    return tuple(0 if tensor is None else tensor.data_ptr() for tensor in packed.tensors())
+def lengths_of(packed: Packed | None) -> tuple:
+    return _NO_LENGTHS if packed is None else tuple(map(address, packed.tensors()))
+
+
+def stream_of(cuda_index: int) -> int | None:
+    """The current one of that device; -1 is the CPU."""
+    if cuda_index < 0:
+        _get_num_threads()  # OpenMP's is one of each calling thread, and torch sets it when it is first asked there
+        return None
+    return _current_stream(cuda_index)

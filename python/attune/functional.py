@@ -9,10 +9,12 @@ from torch.compiler import is_dynamo_compiling
 
 from attune import arguments, lengths, ops
 from attune.autocast import autocast, is_autocast_on_somewhere
-from attune.c_api import kernel_of
-from attune.calls import WATCHED, refuse_gradients, refuse_nested, run
+from attune.c_api import Unsupported, kernel_of
+from attune.calls import WATCHED, refuse_nested, run
 from attune.describe import Packed, check_kin, check_like, describe, is_heads_first, library, lookup
-from attune.fallback import is_plain, refuse_causal_biases
+from attune.differentiable import Differentiable, is_differentiated_by_autograd
+from attune.fallback import PLAIN, is_plain, refuse_causal_biases
+from attune.gradients import explanation, refuse_plain_backward, refuse_tangents, wanted
 from attune.names import ATTENTION, VARLEN
 from attune.types import (
     Array,
@@ -117,7 +119,8 @@ def explain(
     window: Window = None, softcap: Number = None, sink: Operand = None, bias: Operand = None, mask: Operand = None,
     return_lse: bool = False, out: Operand = None, layout: Layout = "bshd",
 ) -> str:  # fmt: skip
-    """Which kernel attention() would run with these arguments, and why."""
+    """Which kernel attention() would run with these arguments, and why; where one requires a gradient, which kernel its
+    backward would run."""
     q, k, v, sink, bias, mask, out, _ = _as_tensors(ATTENTION, q, k, v, sink, bias, mask, out, None)
     q, k, v, bias = autocast(q, k, v, bias)
     scale, window, softcap = _score_function(ATTENTION, scale, window, softcap)
@@ -126,6 +129,8 @@ def explain(
     text = library().explain(described.desc, ATTENTION.say)
     if is_plain(kernel_of(text)):
         text += "fallback: left to torch, which is many times as fast as a plain kernel, where fallback=True\n"
+    if gradients := wanted(q, k, v, sink, bias):
+        text += f"\n{explanation(described.desc, gradients, ATTENTION)}"
     return text
 
 
@@ -160,26 +165,41 @@ def _attend_through_ops(
     """Where something else than eager torch looks on."""
     refuse_causal_biases(names, bias, mask)
     refuse_nested(q, k, v, names)
-    refuse_gradients(q, k, v, sink, bias)
+    refuse_tangents(q, k, v, sink, bias)
     heads_first = is_heads_first(layout)
     if heads_first:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     score_function = (scale, causal, window, softcap, sink, bias, mask, return_lse)
-    lse = None
+    lse, gradients = None, wanted(q, k, v, sink, bias)
     if or_torch:
         check_kin(q, k, v, names)  # now, while torch can still be called instead
-    if or_torch:
+    if or_torch and gradients is None:
         o = ops.attention_or_torch(q, k, v, scale, causal, bias, mask)
-    elif packed is None:
-        o, lse = ops.attention(q, k, v, *score_function)
     else:
-        o, lse = ops.attention_varlen(q, k, v, *packed, *score_function)
+        if or_torch and q.device.type in PLAIN:
+            _refuse_what_torch_differentiates_better(names, q, k, v, packed, score_function, gradients)
+        inputs = (q, k, v, *(() if packed is None else packed), *score_function)
+        if not is_dynamo_compiling() and is_differentiated_by_autograd(gradients, *inputs):
+            o, lse = Differentiable.apply(names, gradients, *inputs)
+        else:
+            options = {} if gradients is None else {"backward": True, "dsink": gradients[0], "dbias": gradients[1]}
+            o, lse = (ops.attention if packed is None else ops.attention_varlen)(*inputs, **options)
     if heads_first:
         o = o.transpose(1, 2)
     if out is not None:
         check_like(names.out, out, o.shape, out.shape, o.dtype, o.device)
         o = out.copy_(o)
     return (o, lse) if return_lse else o
+
+
+def _refuse_what_torch_differentiates_better(names, q, k, v, packed, score_function, gradients):
+    """While torch can still be called instead: in compiled code before anything can be asked of the library."""
+    if is_dynamo_compiling():
+        raise Unsupported(f"an input requires a gradient; compiled for {q.device.type}, such calls are left to torch")
+    described = describe(q, k, v, "bshd", *score_function, packed=packed, names=names, or_torch=True)
+    if not described.desc:
+        described.empty_strided()  # says why torch is to take it
+    refuse_plain_backward(described.desc, gradients, names)
 
 
 def _score_function(names, scale, window, softcap) -> tuple:

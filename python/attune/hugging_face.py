@@ -15,8 +15,8 @@ from attune.names import TRANSFORMERS
 def register_transformers(fallback: bool = False) -> None:
     """Makes attn_implementation="attune" known to transformers, attention and masks both.
 
-    fallback: calls that Attune cannot serve (gradients, dropout) go to transformers' "sdpa", and so do calls that only
-    a plain kernel of a GPU could take; otherwise the former raise."""
+    fallback: calls that Attune cannot serve (dropout, gradients where there is no backward) go to transformers' "sdpa",
+    and so do calls that only a plain kernel of a GPU could take; otherwise the former raise."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 

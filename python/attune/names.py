@@ -44,13 +44,25 @@ class Names(NamedTuple):
 
         return _FIELD.sub(name, sentence)
 
+    def _differentiable(self) -> dict[str, str]:
+        return {
+            "q": self.q,
+            "k": self.k,
+            "v": self.v,
+            "out": self.out,
+            "lse": "the log-sum-exp",
+            "sink": self.sink,
+            "bias": self.bias,
+        }
+
     def _of_fields(self) -> dict[str, str]:
-        """By field of attune_forward_desc and attune_forward_args."""
+        """By field of the descriptors and arguments in attune.h."""
         q, k, v = self.q, self.k, self.v
         return {
             **self._asdict(),
             "o": self.out,
             "lse": "the log-sum-exp",
+            **{f"d{name}": f"the gradient of {of}" for name, of in self._differentiable().items()},
             "dtype": f"{q}.dtype",
             "bias_dtype": f"{self.bias}.dtype",
             "batch": "the number of sequences",

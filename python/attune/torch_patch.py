@@ -21,8 +21,9 @@ def patch_sdpa(fallback: bool = False) -> Patch:
     """From now on, torch.nn.functional.scaled_dot_product_attention is attune.sdpa, in all threads: until
     attune.unpatch_sdpa(), or, as `with attune.patch_sdpa():`, until the block ends.
 
-    fallback: calls that Attune cannot serve (gradients, dropout, nested tensors, other devices and dtypes) go to
-    torch's, and so do calls that only a plain kernel of a GPU could take; otherwise the former raise.
+    fallback: calls that Attune cannot serve (dropout, nested tensors, other devices and dtypes, gradients where there
+    is no backward) go to torch's, and so do calls that only a plain kernel of a GPU could take; otherwise the former
+    raise.
     Code that imported the function by name before keeps torch's."""
     patch = Patch(sdpa_or_torchs if fallback else sdpa)
     with _lock:

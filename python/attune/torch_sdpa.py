@@ -23,7 +23,7 @@ def sdpa(
 ) -> Array:  # fmt: skip
     """torch.nn.functional.scaled_dot_product_attention, with its signature and meaning.
 
-    Not there yet, and refused: gradients, dropout and nested tensors."""
+    Not there yet, and refused: gradients in forward mode, dropout and nested tensors."""
     try:
         return attend_as_torch(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except Unsupported as refusal:

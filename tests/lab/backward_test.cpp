@@ -62,7 +62,7 @@ TEST_F(Backward, OraclesAgree) {
 }
 
 TEST_F(Backward, PassesRandomProblems) {
-  const uint64_t seed = 100, count = test::small_budget() ? 20 : 300;
+  const uint64_t seed = 100, count = test::small_budget() ? 20 : 3000;
   for (uint64_t i = 0; i < count; ++i) expect_good(random_backward_case(seed + i));
 }
 

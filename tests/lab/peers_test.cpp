@@ -43,10 +43,10 @@ class Peers : public testing::Test {
   std::vector<std::string> problems = {"fwd b1 h2/2 q8 k8 d64 f16"};
 };
 
-TEST_F(Peers, ComputeForwardPassesAlone) {
-  problems = {"bwd b1 h2/2 q8 k8 d64 f16"};
+TEST_F(Peers, ComputeAttentionAndItsGradients) {
+  problems = {"merge p2 b1 h2 q8 d64 f16"};
   EXPECT_THAT([&] { run_of(); },
-              testing::ThrowsMessage<Error>(HasSubstr("peers are measured on problems that begin with fwd")));
+              testing::ThrowsMessage<Error>(HasSubstr("peers are measured on problems that begin with fwd or bwd")));
 }
 
 TEST_F(Peers, AsksForProblemsWithTheirFlops) {

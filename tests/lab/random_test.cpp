@@ -91,7 +91,7 @@ TEST_F(RandomProblems, RegressionsStayFixed) {
     std::getline(words, c.problem);
     c.input = input_kind_from(input);
     c.storage = storage_from(storage);
-    for (const Outcome& outcome : check.check(c, executor_->kernels(forward_operation)))
+    for (const Outcome& outcome : check.check(c, executor_->kernels(*parse_problem(c.problem).operation)))
       EXPECT_TRUE(outcome.ok()) << failure_text(outcome, outcome.of);
     ++cases;
   }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/operation.hpp"
 #include "core/problem.hpp"
 #include "tests/support/shell.hpp"
 
@@ -20,8 +21,9 @@ bool has(const ProblemSet& set, const std::string& problem) {
 
 TEST(Sets, HaveTheProblemsTheyAreNamedFor) {
   const std::vector<std::pair<std::string, size_t>> sizes{
-      {"reports7", 14}, {"reports5", 20}, {"mission", 4},          {"h100", 4},     {"llama7b", 2}, {"grid", 72},
-      {"small", 32},    {"latency", 16},  {"latency-overlap", 16}, {"prefill", 39}, {"cpu", 15}};
+      {"reports7", 14},  {"reports5", 20}, {"mission", 4},          {"h100", 4},     {"llama7b", 2}, {"grid", 72},
+      {"small", 32},     {"latency", 16},  {"latency-overlap", 16}, {"prefill", 39}, {"cpu", 15},    {"grid-bwd", 36},
+      {"models-bwd", 35}};
   for (const auto& [name, size] : sizes) EXPECT_EQ(find_set(name).problems.size(), size) << name;
   EXPECT_TRUE(has(find_set("reports7"), "fwd b2 h8/8 q1024 k1024 d64 f16 causal-br"));
   EXPECT_TRUE(has(find_set("reports5"), "fwd b4 h16/16 q256 k256 d64 bf16"));
@@ -44,6 +46,16 @@ TEST(Sets, GridKeepsItsProducts) {
     EXPECT_EQ(p.batch * p.seq_q, 16384) << text;
     EXPECT_EQ(p.heads_q * p.dim_qk, 2048) << text;
   }
+}
+
+TEST(Sets, OfGradientsAreThoseOfForwardPasses) {
+  for (const std::string& text : find_set("grid-bwd").problems)
+    EXPECT_TRUE(has(find_set("grid"), "fwd" + text.substr(3))) << text;
+  for (const char* name : {"backward", "grid-bwd", "models-bwd"})
+    for (const std::string& text : find_set(name).problems)
+      EXPECT_EQ(parse_problem(text).operation, find_operation("bwd")) << text;
+  EXPECT_TRUE(has(find_set("models-bwd"), "bwd b1 h32/8 q4096 k4096 d128 bf16 causal-br"));
+  EXPECT_TRUE(has(find_set("models-bwd"), "bwd b16 h16/16 q512 k512 d64 bf16 bias=1hqk dbias"));
 }
 
 TEST(Sets, AreCanonicalAndWithoutRepeats) {

@@ -139,6 +139,25 @@ TEST_F(Ratios, AreFoundForTheirProblemAndNoOther) {
     EXPECT_TRUE(ratios.of(other).empty()) << other;
 }
 
+TEST_F(Ratios, OfGradientsAreKeptApart) {
+  const std::string backward = R"({"tag": "bwd", "B": 4, "H": 16, "Hk": 16, "S": 4096, "D": 128, "causal": true, )";
+  const RecordedRatios ratios = read(
+      backward +
+      R"("speed_vs_cudnn": {"flash": [0.5, 0.5, 0.5], "fa3": [1.1, 1, 1.2]}})"
+      "\n" +
+      R"({"tag": "bwd", "B": 4, "H": 32, "Hk": 8, "S": 4096, "D": 128, "causal": true, "speed_vs_cudnn": {"fa3": [2, 2, 2]}})"
+      "\n" +
+      R"({"tag": "bwd", "B": 8, "H": 16, "S": 2048, "D": 128, "causal": true, "attune_faster_than": {}})"
+      "\n" +
+      R"({"tag": "paged", "B": 16, "H": 32, "Sq": 1})"
+      "\n");
+  const std::string gradients = "bwd" + std::string(problem).substr(3);
+  EXPECT_THAT(ratios.of(gradients).at("fa3"), ElementsAre(1.1, 1, 1.2));
+  EXPECT_THAT(ratios.measurable(gradients).at("flash"), ElementsAre(0.5, 0.5, 0.5));
+  EXPECT_TRUE(ratios.of(problem).empty()) << "forward passes have ratios of their own";
+  EXPECT_TRUE(ratios.of("bwd b4 h32/32 q4096 k4096 d128 bf16 causal-br").empty()) << "recorded with grouped heads";
+}
+
 TEST_F(Ratios, OfWhatIsMeasuredAreCompared) {
   std::string one_line = line;
   std::erase(one_line, '\n');

@@ -154,6 +154,61 @@ def test_rounds_that_fail_are_reported_and_the_others_go_on(lab):
     assert f"2/2  timed {GROUPED}: cuGraphLaunch: the fake had enough" in result.stderr
 
 
+BACKWARD = "bwd b2 h2/2 q3 k3 d4 f32 causal-br"
+BACKWARD_GROUPED = "bwd b1 h4/2 q3 k5 d4 f32 scale0.7 bhsd"
+
+
+def gradients_of(*problems: str) -> str:
+    """Lines of problems with a gate for a few elements, where Ideal may be luckier than others."""
+    return "".join(json.dumps({"problem": each, "gate": {"rms_factor": 8.0}}) + "\n" for each in problems)
+
+
+def test_times_gradients_and_those_of_peers(lab):
+    result = lab(
+        "--peers=cudnn,flash,efficient,default,fa3",
+        "--kernel=fake/other",
+        stdin=gradients_of(BACKWARD, BACKWARD_GROUPED),
+    )
+    assert result.returncode == 0, result.stderr
+    first, second = lines_of(result)
+    assert first["wrong"] == {} and second["wrong"] == {}
+    assert list(seconds_of(first)) == ["fake/other", "fake/other (A/A)", "cudnn", "flash", "default"]
+    assert first["facts"]["fake/other"] == {"kernel": "fake/other/bwd"}
+    assert first["facts"]["default"]["backend"] == "CUDNN_ATTENTION"
+    for line in (first, second):
+        check = line["checks"]["fake/other"]
+        assert 0 < check["rel_rms"] <= check["rel_rms_bound"] and check["max_ulp"] is None
+        assert line["absent"]["fa3"] == "only its forward pass is measured here"
+    assert first["absent"]["efficient"].startswith("RuntimeError: No available kernel.")
+    assert list(seconds_of(second)) == ["fake/other", "fake/other (A/A)"]
+    assert second["absent"]["cudnn"] == "the operators of SDPA's gradients take as many key-value heads as query heads"
+
+
+@pytest.mark.parametrize("mask", ["", " causal-tl", " causal-br"])
+def test_gradients_of_other_lengths(lab, mask):
+    (line,) = lines_of(lab("--peers=math", stdin=gradients_of(f"bwd b1 h2/1 q3 k5 d4/3 f32{mask}")))
+    assert list(seconds_of(line)) == ["attune", "attune (A/A)"]
+
+
+def test_wrong_gradients_are_not_timed(lab, fake_library):
+    result = lab("--peers=cudnn,flash,math", "--kernel=fake/wrong", f"--plugin={fake_library}",
+                 stdin=gradients_of(BACKWARD), FAKE_WRONG_PEER="flash")  # fmt: skip
+    assert result.returncode == 1
+    (line,) = lines_of(result)
+    assert set(line["wrong"]) == {"fake/wrong", "flash"}
+    assert line["wrong"]["fake/wrong"].startswith("relative RMS error")
+    assert line["absent"] == {
+        "outsider": "a plug-in computes the forward pass",
+        "math": "the gradients of MATH are no operator of torch",
+    }
+    assert list(seconds_of(line)) == ["cudnn", "cudnn (A/A)"]
+
+
+def test_gradients_that_no_kernel_takes(lab):
+    result = lab("--peers=cudnn", "bwd b1 h1/1 q2 k2 d7 f32")
+    assert result.returncode == 3
+
+
 def test_lines_go_to_a_file_too(lab, tmp_path):
     file = tmp_path / "lines.jsonl"
     result = lab("--peers=cudnn,fa3", "--rounds=7", f"--json={file}", CAUSAL)

@@ -18,6 +18,12 @@ def test_defaults_and_short_forms():
     assert (p.causal, p.softmax_scale, p.lse, p.heads_first) == ("causal-br", 0.125, True, False)
 
 
+def test_gradients():
+    p = parse("bwd b1 h8/8 q512 k512 d64 f16 causal-br")
+    assert p.backward and p.lse and p.causal == "causal-br"
+    assert not parse("fwd b1 h8/8 q512 k512 d64 f16").backward
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -30,6 +36,7 @@ def test_defaults_and_short_forms():
         ("fwd b1 h8/3 q512 k512 d64 f16", "3 key-value heads do not divide 8"),
         ("fwd b1 h8/8 q512 k512 d64", "an element type is missing"),
         ("fwd b1 h8/8 q512 k512 d64 f16 sink", "'sink' cannot be measured beside peers"),
+        ("bwd b1 h8/8 q512 k512 d64 f16 nolse", "'nolse' cannot be measured beside peers"),
     ],
 )
 def test_refuses_with_a_sentence(text, complaint):

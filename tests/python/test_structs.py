@@ -15,6 +15,8 @@ MIRRORS = {
     "attune_score_strides": c_api.ScoreStrides,
     "attune_forward_desc": c_api.ForwardDesc,
     "attune_forward_args": c_api.ForwardArgs,
+    "attune_backward_desc": c_api.BackwardDesc,
+    "attune_backward_args": c_api.BackwardArgs,
     "attune_options": c_api.Options,
     "attune_lab_graph": structs.LabGraph,
     "attune_lab_call": structs.LabCall,
@@ -22,14 +24,7 @@ MIRRORS = {
     "attune_contender_api": structs.ContenderApi,
 }
 # Of the header, and nothing that Python calls.
-NOT_IN_PYTHON = {"ATTUNE_MERGE_MAX_PARTS", "attune_merge_desc", "attune_merge_args"} | {
-    "ATTUNE_DLSE",
-    "ATTUNE_DSINK",
-    "ATTUNE_DBIAS",
-    "ATTUNE_ANY_ORDER",
-    "attune_backward_desc",
-    "attune_backward_args",
-}
+NOT_IN_PYTHON = {"ATTUNE_MERGE_MAX_PARTS", "attune_merge_desc", "attune_merge_args"}
 HEADER = re.sub(r"/\*.*?\*/", "", (REPO / "include/attune/attune.h").read_text(), flags=re.DOTALL)
 
 

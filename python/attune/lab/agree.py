@@ -60,9 +60,11 @@ def _recorded(path: str, peer: str) -> dict[tuple, list[float]]:
     """[estimate, lower, upper] by problem."""
     ratios = {}
     for row in _objects(path):
+        if row.get("tag") == "bwd":  # gradients have ratios of their own, which this does not compare
+            continue
         try:
             dtype = {"fp16": "f16"}.get(row["dt"], row["dt"])
-            key = (row["B"], row["H"], row["S"], row["D"], row["causal"], dtype)
+            key = (False, row["B"], row["H"], row["S"], row["D"], row["causal"], dtype)
             if f"sdpa_{peer}" in row["speed_vs_cudnn"]:
                 ratios[key] = row["speed_vs_cudnn"][f"sdpa_{peer}"]
         except (KeyError, TypeError, AttributeError) as error:
@@ -74,7 +76,7 @@ def _recorded(path: str, peer: str) -> dict[tuple, list[float]]:
 
 def _key(text: str) -> tuple:
     p = problems.parse(text)
-    return (p.batch, p.heads_q, p.seq_q, p.dim_qk, bool(p.causal), p.dtype)
+    return (p.backward, p.batch, p.heads_q, p.seq_q, p.dim_qk, bool(p.causal), p.dtype)
 
 
 def speeds_of(line: dict, peer: str, above: float, cycles: bool) -> list[float]:

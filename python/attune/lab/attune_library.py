@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_char_p, c_size_t, c_uint64, c_void_p
+from dataclasses import replace
 
 from attune import c_api
 from attune.lab.contender import Bound, Contender
@@ -26,6 +27,7 @@ class AttuneLibrary:
         version = self.functions.attune_abi_version()
         if version < c_api.ABI_VERSION:
             raise NotHere(f"{path} has ABI version {version}; this host needs {c_api.ABI_VERSION}")
+        self.gradients = c_api.load(path, c_api.GRADIENT_FUNCTIONS)
 
     def last_error(self) -> str:
         return self.functions.attune_last_error().decode()
@@ -85,6 +87,8 @@ class AttuneContender(Contender):
         self._context = c_void_p()
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
+        if problem.backward:
+            return self._bind_backward(torch, problem, tensors)
         p, functions = problem, self._library.functions
         output = tensors.empty((p.batch, p.seq_q, p.heads_q, p.dim_v), torch_dtype(torch, p.dtype), p.heads_first)
         desc = describe(p, tensors, output, self._device_index)
@@ -110,14 +114,51 @@ class AttuneContender(Contender):
                 raise LabError(f"attune_forward: {self._library.last_error()}")
             return output
 
-        return Bound(call, lse=lse, facts=self._facts(desc))
+        return Bound(call, lse=lse, facts=self._facts(functions.attune_explain, desc))
+
+    def _bind_backward(self, torch, problem: Problem, tensors: Tensors) -> Bound:
+        p, functions, device = problem, self._library.gradients, tensors.device
+        forward = AttuneContender(self._library, device_index=self._device_index)  # whatever kernel gives o and lse
+        try:
+            bound = forward.bind(torch, replace(p, backward=False), tensors)
+            o, lse = bound.call(), bound.lse
+            torch.cuda.synchronize()
+        finally:
+            forward.close()
+        gradients = [
+            tensors.empty(each.shape, each.dtype, p.heads_first) for each in (tensors.q, tensors.k, tensors.v)
+        ]  # fmt: skip
+        shared = describe(p, tensors, o, self._device_index)
+        desc = c_api.BackwardDesc.from_buffer_copy(bytes(shared).ljust(ctypes.sizeof(c_api.BackwardDesc), b"\0"))
+        desc.struct_size = ctypes.sizeof(desc)
+        desc.dout = _strides(tensors.dout)
+        desc.dq, desc.dk, desc.dv = map(_strides, gradients)
+        self._require(functions.attune_backward_prepare(self._context, byref(desc)))
+        size = c_uint64()
+        self._require(functions.attune_backward_workspace_bytes(self._context, byref(desc), byref(size)))
+        workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=device)
+        named = {"q": tensors.q, "k": tensors.k, "v": tensors.v, "o": o, "lse": lse, "dout": tensors.dout}
+        named |= dict(zip(("dq", "dk", "dv"), gradients), workspace=workspace)
+        args = c_api.BackwardArgs(
+            struct_size=ctypes.sizeof(c_api.BackwardArgs),
+            workspace_bytes=size.value,
+            **{name: tensor.data_ptr() for name, tensor in named.items()},
+        )
+
+        def call(kept=named):  # the tensors live as long as the call
+            stream = torch.cuda.current_stream().cuda_stream
+            if functions.attune_backward(self._context, byref(desc), byref(args), stream) != c_api.OK:
+                raise LabError(f"attune_backward: {self._library.last_error()}")
+            return tuple(gradients)
+
+        return Bound(call, facts=self._facts(functions.attune_backward_explain, desc))
 
     def _require(self, status: int) -> None:
         if status != c_api.OK:
             raise Absent(self._library.last_error())
 
-    def _facts(self, desc: c_api.ForwardDesc) -> dict:
-        explain, length = self._library.functions.attune_explain, c_size_t()
+    def _facts(self, explain, desc) -> dict:
+        length = c_size_t()
         self._require(explain(self._context, byref(desc), c_char_p(), 0, byref(length)))
         text = ctypes.create_string_buffer(length.value + 1)
         self._require(explain(self._context, byref(desc), text, length.value + 1, byref(length)))

@@ -17,13 +17,16 @@ from attune.lab.tensors import TensorPool, Tensors
 class Bound:
     """A contender with its tensors."""
 
-    call: Callable[[], Any]  # queues one attention on torch's current stream and returns its output
+    # Queues one attention on torch's current stream and returns its output, or its three gradients.
+    call: Callable[[], Any]
     heads_first: bool = False  # the output is (batch, head, row, dim) instead of (batch, row, head, dim)
     around: Callable[[], Any] = nullcontext  # entered around calls
     lse: Any = None  # (batch, head, row), where the contender writes one
     facts: dict = field(default_factory=dict)
 
     def output_of(self, result):
+        if isinstance(result, tuple):
+            return tuple(map(self.output_of, result))
         return result.transpose(1, 2) if self.heads_first else result
 
 

@@ -1,4 +1,4 @@
-"""python3 -m attune.lab cpu: attention on the CPU, Attune's own choice beside torch's SDPA, by number of threads."""
+"""python3 -m attune.lab cpu: attention or its gradients on the CPU, Attune beside torch's SDPA, by thread count."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import argparse
 import json
 import math
 import os
+import re
 import statistics
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -20,10 +22,7 @@ from attune.lab.engine import Session
 from attune.lab.errors import BadInput, LabError
 from attune.lab.options import number
 
-SHAPES = ["1,8,512,64", "1,8,512,64,causal", "1,32,2048,128,causal", "1,32,2048,128", "1,16,4096,64"]
-BARS = {"bf16": 2.5, "f16": 2.5, "f32": 1.5}  # geometric means over SHAPES
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
-MOST_DIFFERENCE = {"bf16": 0.02, "f16": 0.003, "f32": 1e-5}  # relative RMS between two ways of rounding
 RESAMPLES = 2000
 HEAD = "{processor}, torch {torch}, ONEDNN_MAX_CPU_ISA {ONEDNN_MAX_CPU_ISA}, Attune's threads are {attune_threads}"
 QUIET = "rows with fewer threads than the {} CPUs ran on the quickest of them, chosen before each round"
@@ -35,6 +34,26 @@ oneDNN does on virtual machines that announce AMX and list no tile palette, ONED
 away from AMX; the comparison then says little.
 
 exit status: 0 all rows were timed, 1 outputs differ or time ran out, 2 bad input, 3 not supported here"""
+
+
+class Direction(NamedTuple):
+    """What is timed, and by what it is judged."""
+
+    shapes: list[str]
+    bars: dict[str, float]  # geometric means over the shapes
+    most_difference: dict[str, float]  # relative RMS between two ways of rounding
+
+
+FORWARD = Direction(
+    ["1,8,512,64", "1,8,512,64,causal", "1,32,2048,128,causal", "1,32,2048,128", "1,16,4096,64"],
+    {"bf16": 2.5, "f16": 2.5, "f32": 1.5},
+    {"bf16": 0.02, "f16": 0.003, "f32": 1e-5},
+)
+BACKWARD = Direction(
+    ["1,8,512,64", "1,8,512,64,causal", "1,8,1024,128,causal", "1,8,1024,128", "1,4,2048,64"],
+    {"bf16": 1.5, "f16": 1.5, "f32": 1.5},
+    {"bf16": 0.03, "f16": 0.005, "f32": 2e-5},
+)
 
 
 class Shape(NamedTuple):
@@ -67,9 +86,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--threads", help="of both, with commas (default: all CPUs of this process, then 2)")
     p.add_argument("--any-cpu", action="store_true", help="fewer threads than CPUs run wherever the system puts them, "
                    "and not on the CPUs that are quickest before each round")  # fmt: skip
+    p.add_argument("--backward", action="store_true", help="their gradients instead: of q, k and v, once each has run "
+                   "forward")  # fmt: skip
     p.add_argument("--dtypes", default=",".join(DTYPES), help="with commas (default: %(default)s)")
     p.add_argument("--shape", action="append", help="batch, heads, rows and keys, dim, and maybe causal; may be given "
-                   f"again (default: {' '.join(SHAPES)})")  # fmt: skip
+                   f"again (default {' '.join(FORWARD.shapes)}; of gradients {' '.join(BACKWARD.shapes)})")  # fmt: skip
     p.add_argument("--limit", type=number(0, above=True), default=290,
                    help="seconds in all; rows that would take longer are left out (default: %(default)s)")  # fmt: skip
     return p
@@ -102,8 +123,12 @@ def rows_of(options) -> list[Row]:
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise BadInput(f"--dtypes {options.dtypes}: {dtype} is none of {', '.join(DTYPES)}")
-    shapes = [shape_from(text) for text in options.shape or SHAPES]
+    shapes = [shape_from(text) for text in options.shape or direction_of(options).shapes]
     return [Row(s, d, t) for t in threads_from(options.threads) for d in dtypes for s in shapes]
+
+
+def direction_of(options) -> Direction:
+    return BACKWARD if options.backward else FORWARD
 
 
 def quiet_cpus_of(row: Row, options) -> int:
@@ -120,27 +145,31 @@ def use_threads(torch, threads: int) -> None:
     library.cache_clear()
 
 
-def contenders_of(torch, row: Row) -> tuple[dict, str]:
-    """Both calls by name, and the kernel that Attune runs."""
+def contenders_of(torch, row: Row, backward: bool) -> tuple[dict, str]:
+    """Both calls by name, each returning its outputs, and the kernel that Attune runs."""
     import attune
 
     b, h, s, d, causal = row.shape
-    q, k, v = (torch.randn(b, h, s, d).to(getattr(torch, DTYPES[row.dtype])) for _ in range(3))
-    explained = attune.explain(q, k, v, layout="bhsd", causal="top-left" if causal else None).splitlines()
-    kernel = next(line for line in explained if line.startswith("kernel: ")).split()[1]
+    q, k, v, dout = (torch.randn(b, h, s, d).to(getattr(torch, DTYPES[row.dtype])) for _ in range(4))
+    inputs = [each.requires_grad_(backward) for each in (q, k, v)]
     functions = {"torch SDPA": torch.nn.functional.scaled_dot_product_attention, "attune.sdpa": attune.sdpa}
-    return {name: lambda f=f: f(q, k, v, is_causal=causal) for name, f in functions.items()}, kernel
+    explained = attune.explain(q, k, v, layout="bhsd", causal="top-left" if causal else None)
+    kernel = re.findall(r"^kernel: (\S+)", explained, re.MULTILINE)[-1]
+    if not backward:
+        return {name: lambda f=f: (f(q, k, v, is_causal=causal),) for name, f in functions.items()}, kernel
+    gradients = partial(torch.autograd.grad, inputs=inputs, grad_outputs=dout, retain_graph=True)
+    return {name: partial(gradients, f(q, k, v, is_causal=causal)) for name, f in functions.items()}, kernel
 
 
-def check(row: Row, contenders: dict) -> float:
+def check(row: Row, contenders: dict, most_difference: dict[str, float]) -> float:
     """Raises if the outputs differ; returns the seconds that both calls took."""
     begin = time.monotonic()
     outputs = [call() for call in contenders.values()]
     seconds = time.monotonic() - begin
-    expected, got = (output.double() for output in outputs)
-    difference = ((got - expected).square().mean() / expected.square().mean()).sqrt().item()
-    if not difference <= MOST_DIFFERENCE[row.dtype]:
-        raise LabError(f"{row}: the outputs differ by {difference:.3g}, allowed {MOST_DIFFERENCE[row.dtype]}")
+    for expected, got in zip(*([each.double() for each in several] for several in outputs)):
+        difference = ((got - expected).square().mean() / expected.square().mean()).sqrt().item()
+        if not difference <= most_difference[row.dtype]:
+            raise LabError(f"{row}: the outputs differ by {difference:.3g}, allowed {most_difference[row.dtype]}")
     return seconds
 
 
@@ -153,12 +182,13 @@ def announce(row: Row) -> None:
 
 def time_row(torch, engine, options, row: Row, deadline: float) -> dict:
     announce(row)
-    line = {"title": str(row), "dtype": row.dtype, "threads": row.threads}
+    line = {"title": str(row), "dtype": row.dtype, "threads": row.threads, "backward": options.backward}
     if time.monotonic() >= deadline:
         return {**line, "absent": "no time is left of --limit"}
     torch.manual_seed(options.seed)
-    contenders, line["kernel"] = contenders_of(torch, row)
-    needed, left = LEAST_CALLS * check(row, contenders), deadline - time.monotonic()
+    contenders, line["kernel"] = contenders_of(torch, row, options.backward)
+    seconds = check(row, contenders, direction_of(options).most_difference)
+    needed, left = LEAST_CALLS * seconds, deadline - time.monotonic()
     if needed > left:
         return {**line, "absent": f"it needs about {needed:.0f} s, and {max(left, 0):.0f} s are left of --limit"}
     # The check has made Attune's context and torch's threads: how many there are was not asked of a mask of few CPUs.
@@ -197,7 +227,7 @@ def mean_of(lines: list[dict], dtype: str, threads: int, options) -> dict:
     if timed:
         mean["speed"], mean["lo"], mean["hi"] = mean_speed(timed, options.seed)
     if not options.shape:
-        mean["bar"] = BARS[dtype]
+        mean["bar"] = direction_of(options).bars[dtype]
     return mean
 
 
@@ -239,7 +269,7 @@ def run(options) -> int:
     environment = environment_of(torch, engine)
     lines, threads_before = [], torch.get_num_threads()
     with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.set_grad_enabled(options.backward))
         stack.callback(use_threads, torch, threads_before)
         file = stack.enter_context(Path(options.json).open("w")) if options.json else None
 
@@ -249,6 +279,7 @@ def run(options) -> int:
 
         keep({"environment": environment})
         print(HEAD.format_map(environment))
+        print("gradients of q, k and v" if options.backward else "forward passes")
         if any(quiet_cpus_of(row, options) for row in rows):
             print(QUIET.format(len(os.sched_getaffinity(0))))
         if complaint := busy():

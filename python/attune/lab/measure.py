@@ -12,6 +12,7 @@ from attune.lab.engine import Engine, Session
 from attune.lab.errors import described
 from attune.lab.problem import Problem
 from attune.lab.reference import Reference
+from attune.lab.reference_backward import BackwardReference
 from attune.lab.tensors import TensorPool
 
 
@@ -85,7 +86,7 @@ def _check(host: Host, problem: Problem, kernels: list[Contender], peers: list[C
         pool = TensorPool(torch, problem, host.device)
         tensors = pool.at(host.seed)
         stream = torch.cuda.Stream()
-        reference = Reference(torch, problem, tensors)
+        reference = (BackwardReference if problem.backward else Reference)(torch, problem, tensors)
         for contender in [*kernels, *peers]:
             gate = problem.gate if contender.strict else problem.gate.for_peers()
             try:

@@ -26,6 +26,11 @@ def _require_bottom_right(problem: Problem, name: str) -> None:
         raise Absent(f"the causal mask of {name} is aligned bottom-right")
 
 
+def _require_forward(problem: Problem) -> None:
+    if problem.backward:
+        raise Absent("only its forward pass is measured here")
+
+
 class FlashAttention(Contender):
     """flash_attn (version 2) and flash_attn_interface (version 3)."""
 
@@ -34,6 +39,7 @@ class FlashAttention(Contender):
         self._module = module
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
+        _require_forward(problem)
         module = imported(self._module)
         _require_bottom_right(problem, self._module)
         attention = partial(
@@ -57,6 +63,7 @@ class FlashInfer(Contender):
     _WORKSPACE = 128 << 20
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
+        _require_forward(problem)
         module = imported("flashinfer")
         p = problem
         _require_bottom_right(p, "flashinfer")
@@ -98,6 +105,7 @@ class Flex(Contender):
         self._masks = {}
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
+        _require_forward(problem)
         module = imported("torch.nn.attention.flex_attention")
         p = problem
         if self._compiled_for != p.text:
@@ -132,6 +140,7 @@ class Triton(Contender):
         self._module = None
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
+        _require_forward(problem)
         imported("triton")
         p = problem
         if self._file is None:

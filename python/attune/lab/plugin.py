@@ -37,6 +37,8 @@ class PluginContender(Contender):
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
         p, api = problem, self._api
+        if p.backward:
+            raise Absent("a plug-in computes the forward pass")
         if self.path in p.without:
             raise Absent("it did not pass in a process of its own")
         output = tensors.empty((p.batch, p.seq_q, p.heads_q, p.dim_v), torch_dtype(torch, p.dtype), p.heads_first)

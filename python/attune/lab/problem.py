@@ -1,4 +1,5 @@
-"""Problems as text (docs/problems.md), as far as torch's attentions go: full or causal, grouped heads, a scale."""
+"""Problems as text (docs/problems.md), as far as torch's attentions and their gradients go: full or causal, grouped
+heads, a scale."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ class Problem:
     causal: str = ""  # "", "causal-tl" or "causal-br"
     scale: float | None = None
     lse: bool = True
+    backward: bool = False  # the gradients of q, k and v
     heads_first: bool = False  # storage: bhsd instead of bshd
     flops: float | None = None  # counted by the command, in the one place that counts them
     gate: Gate = DEFAULT_GATE
@@ -71,16 +73,16 @@ def _extents(words: dict, text: str) -> dict:
 def parse(text: str, flops: float | None = None, gate: Gate = DEFAULT_GATE, without: Iterable[str] = ()) -> Problem:
     given = text.split()
     words = dict.fromkeys(given)
-    if not given or given[0] != "fwd" or len(words) != len(given):
+    if not given or given[0] not in ("fwd", "bwd") or len(words) != len(given):
         raise BadInput(f"'{text}' is no problem; one is 'fwd b1 h8/8 q512 k512 d64 f16 causal-br'")
-    del words["fwd"]
-    fields = _extents(words, text)
+    del words[given[0]]
+    fields = {**_extents(words, text), "backward": given[0] == "bwd"}
     for word in words:
         if word in DTYPES and "dtype" not in fields:
             fields["dtype"] = word
         elif word in ("causal-tl", "causal-br", "causal"):
             fields["causal"] = "causal-br" if word == "causal" else word
-        elif word == "nolse":
+        elif word == "nolse" and not fields["backward"]:
             fields["lse"] = False
         elif word == "bhsd":
             fields["heads_first"] = True

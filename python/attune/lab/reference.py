@@ -13,7 +13,7 @@ from attune.lab.tensors import Tensors, torch_dtype
 
 _FRACTION_BITS = {"f16": 10, "bf16": 7, "f32": 23}
 _LOG2_E = 1.4426950408889634
-_CHUNK_SCORES = 1 << 25
+CHUNK_SCORES = 1 << 25
 _F32_SUMS_WANDER = 16.0  # where nothing is rounded to 16 bits, the order of float32 sums is what shows
 _IDEAL_ROWS = 2048  # so many at least, where there are as many
 
@@ -28,7 +28,7 @@ class Reference:
         self._tensors = tensors
         self.output = torch.empty(p.batch, p.seq_q, p.heads_q, p.dim_v, dtype=torch.float64, device=tensors.device)
         self.lse = torch.empty(p.batch, p.heads_q, p.seq_q, dtype=torch.float64, device=tensors.device)
-        rows = max(1, _CHUNK_SCORES // p.seq_k)
+        rows = max(1, CHUNK_SCORES // p.seq_k)
         sampled = self._sampled_heads()
         squares = total = 0.0
         for place in range(p.batch * p.heads_q):
@@ -39,7 +39,7 @@ class Reference:
                 if place in sampled:
                     squares += (self._ideal(batch, head, begin, end) - expected).square().sum().item()
                     total += expected.square().sum().item()
-        self.ideal_rms = _relative_rms(squares, total)
+        self.ideal_rms = relative_rms(squares, total)
 
     def _sampled_heads(self) -> set[int]:
         places = self._problem.batch * self._problem.heads_q
@@ -74,14 +74,7 @@ class Reference:
         return (weights.matmul(v.to(sums)) / total).to(dtype).double()
 
     def _hide(self, scores, begin: int, end: int) -> None:
-        p = self._problem
-        if not p.causal:
-            return
-        diagonal = 0 if p.causal == "causal-tl" else p.seq_k - p.seq_q
-        device = scores.device
-        rows = self._torch.arange(begin, end, device=device).unsqueeze(1)
-        keys = self._torch.arange(0, p.seq_k, device=device).unsqueeze(0)
-        scores.masked_fill_(keys > rows + diagonal, float("-inf"))
+        hide(self._torch, self._problem, scores, begin, end)
 
     def check(self, output, lse, gate: Gate) -> Check:
         """`output` as (batch, row, head, dim), `lse` as (batch, head, row) or None."""
@@ -93,7 +86,7 @@ class Reference:
             total += expected.square().sum().item()
             worst = _larger(worst, (error.abs() / self._ulp_of_rows(expected)).max().item())
         return Check(
-            rel_rms=_relative_rms(squares, total),
+            rel_rms=relative_rms(squares, total),
             rel_rms_bound=gate.rms_factor * self.ideal_rms,
             max_ulp=worst,
             max_ulp_bound=gate.max_ulp * (_F32_SUMS_WANDER if self._problem.dtype == "f32" else 1),
@@ -112,7 +105,17 @@ class Reference:
         return error.masked_fill(lse.double() == self.lse, 0.0).max().item()
 
 
-def _relative_rms(squares: float, total: float) -> float:
+def hide(torch, problem: Problem, scores, begin: int, end: int) -> None:
+    """What the rows from `begin` on do not see becomes -inf."""
+    if not problem.causal:
+        return
+    diagonal = 0 if problem.causal == "causal-tl" else problem.seq_k - problem.seq_q
+    rows = torch.arange(begin, end, device=scores.device).unsqueeze(1)
+    keys = torch.arange(0, problem.seq_k, device=scores.device).unsqueeze(0)
+    scores.masked_fill_(keys > rows + diagonal, float("-inf"))
+
+
+def relative_rms(squares: float, total: float) -> float:
     return (squares / max(total, 1e-300)) ** 0.5
 
 

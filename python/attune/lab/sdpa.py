@@ -7,6 +7,7 @@ from functools import partial
 from attune.lab.contender import Bound, Contender
 from attune.lab.errors import Absent
 from attune.lab.problem import Problem
+from attune.lab.sdpa_backward import bind_backward
 from attune.lab.tensors import Tensors
 
 
@@ -33,6 +34,8 @@ class Sdpa(Contender):
         if not hasattr(SDPBackend, self._backend):
             raise Absent(f"this torch has no SDPA backend {self._backend}")
         inputs, options = _arguments(problem, tensors)
+        if problem.backward:
+            return bind_backward(torch, self._backend, problem, tensors, inputs, options)
         call = partial(torch.nn.functional.scaled_dot_product_attention, *inputs, **options)
         around = partial(sdpa_kernel, getattr(SDPBackend, self._backend))
         return Bound(call, heads_first=True, around=around, facts={"backend": self._backend})
@@ -49,5 +52,7 @@ class SdpaDefault(Contender):
         inputs, options = _arguments(problem, tensors)
         chosen = torch._fused_sdp_choice(*inputs, **options)
         backend = SDPBackend(chosen).name
+        if problem.backward:
+            return bind_backward(torch, backend, problem, tensors, inputs, options)
         call = partial(torch.nn.functional.scaled_dot_product_attention, *inputs, **options)
         return Bound(call, heads_first=True, facts={"backend": backend})

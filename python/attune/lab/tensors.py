@@ -1,4 +1,5 @@
-"""Random inputs of a problem, the same ones for all contenders, at new places for every seed."""
+"""Random inputs of a problem, the same ones for all contenders, at new places for every seed. Those of a backward have
+what arrives at the output, dout."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def torch_dtype(torch, name: str):
 
 
 class Tensors:
-    """q, k and v as (batch, row, head, dim), over the storage that the problem names."""
+    """q, k, v and dout as (batch, row, head, dim), over the storage that the problem names."""
 
     def __init__(self, torch, problem: Problem, device, seed: int):
         self._draw = random.Random(seed)
@@ -28,6 +29,8 @@ class Tensors:
             "k": (p.batch, p.seq_k, p.heads_kv, p.dim_qk),
             "v": (p.batch, p.seq_k, p.heads_kv, p.dim_v),
         }
+        if p.backward:
+            shapes["dout"] = (p.batch, p.seq_q, p.heads_q, p.dim_v)
         self.torch = torch
         self.device = device
         for name, shape in shapes.items():

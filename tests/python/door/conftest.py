@@ -25,6 +25,17 @@ def device(request):
 
 
 @pytest.fixture
+def training_device(device):
+    """One with a backward."""
+    import attune
+
+    x = torch.zeros(1, 1, 1, 8, device=device, requires_grad=True)
+    if "gradients: refused" in attune.explain(x, x, x):
+        pytest.skip("this GPU has no backward kernel")
+    return device
+
+
+@pytest.fixture
 def best_device(request):
     """For what takes long and is seen on the CPU where there is no GPU, as in CI."""
     return request.getfixturevalue("gpu") if torch.cuda.is_available() else torch.device("cpu")

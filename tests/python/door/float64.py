@@ -6,6 +6,19 @@ from dataclasses import dataclass
 import torch
 
 
+def differentiable(q, k, v, sink=None, **options):
+    """(out, lse) in float64 with their gradients, which are 0 for a row that sees nothing."""
+    s = scores(q, k, **options)
+    logits = s
+    if sink is not None:
+        logits = torch.cat([s, sink.double().view(1, -1, 1, 1).expand(*s.shape[:3], 1)], dim=3)
+    blind = logits.isneginf().all(3, keepdim=True)
+    lse = logits.masked_fill(blind, 0.0).logsumexp(3)
+    weights = (s - lse.unsqueeze(3)).exp().masked_fill(blind, 0.0)
+    v = v.repeat_interleave(q.shape[2] // v.shape[2], dim=2).double()
+    return torch.einsum("bhqk,bkhd->bqhd", weights, v), lse.masked_fill(blind.squeeze(3), -math.inf)
+
+
 @dataclass
 class Truth:
     out: torch.Tensor  # (batch, row, head, dim), float64
@@ -91,3 +104,19 @@ def complaint(out, expected: Truth, lse=None) -> str:
     error = (lse.double() - expected.lse).abs() / expected.lse.abs().clamp(min=1)
     error = error.masked_fill(lse.double() == expected.lse, 0)
     return "" if error.max().item() <= 2e-5 else f"error of the log-sum-exp {error.max().item():.3g}"
+
+
+# Of gradients: a few times what a perfect kernel errs, which rounds weights and score gradients to the dtype. The gate
+# itself judges in `attune check`.
+GRADIENT_ERROR = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2, torch.float32: 2e-5}
+
+
+def gradient_complaint(got, expected, dtype) -> str:
+    """Empty if each gradient is near the one in float64. Written so that NaN fails."""
+    for place, (one, right) in enumerate(zip(got, expected)):
+        if one.shape != right.shape:
+            return f"gradient {place} has the shape {tuple(one.shape)}, expected {tuple(right.shape)}"
+        error = relative_rms(one, right.double()) if right.count_nonzero() else one.abs().max().item()
+        if not error <= GRADIENT_ERROR[dtype]:
+            return f"gradient {place} is off by {error:.3g}, allowed {GRADIENT_ERROR[dtype]:.3g}"
+    return ""

@@ -202,14 +202,10 @@ def test_refusals_say_what_is_wrong(sentence):
 
 def test_what_is_not_there_yet_is_refused():
     q, k, v = tensors("cpu")
-    with pytest.raises(attune.Unsupported, match="requires a gradient"):
-        attune.attention(q.requires_grad_(), k, v)
-    with torch.no_grad():
-        attune.attention(q, k, v)
     with pytest.raises(attune.Unsupported, match=r"q\.dtype is torch\.float64"):
-        attune.attention(q.detach().double(), k.double(), v.double())
+        attune.attention(q.double(), k.double(), v.double())
     with pytest.raises(attune.Unsupported, match="q is on meta"):
-        attune.attention(*(x.detach().to("meta").as_subclass(torch.Tensor) for x in (q, k, v)))
+        attune.attention(*(x.to("meta").as_subclass(torch.Tensor) for x in (q, k, v)))
 
 
 def test_a_call_like_the_last_one_but_for_one_thing():
@@ -261,8 +257,7 @@ def test_the_way_without_torchs_private_checks(monkeypatch, guards):
     assert torch.equal(attune.attention(q, k, v), expected)
     assert torch.equal(attune.attention(q, k, v), expected)
     assert len(known) == 1 and not recent
-    with pytest.raises(attune.Unsupported, match="requires a gradient"):
-        attune.attention(q.requires_grad_(), k, v)
+    assert attune.attention(q.requires_grad_(), k, v).requires_grad
 
 
 def test_the_same_tensor_more_than_once(monkeypatch):
@@ -317,8 +312,8 @@ def test_layers_that_take_turns(monkeypatch):
 
 
 @pytest.mark.parametrize("function", ["attention", "attention_varlen", "sdpa"])
-def test_gradients_are_refused_in_every_call(function):
-    """Also in one like the last, which was made without gradients."""
+def test_every_call_has_its_gradients(function):
+    """Also one like the last, which was made without."""
     q, k, v = torch.randn(3, 2, 4, 16, 32)
     lengths = ()
     if function == "attention_varlen":
@@ -330,13 +325,14 @@ def test_gradients_are_refused_in_every_call(function):
         for _ in range(3):
             with torch.no_grad():
                 assert torch.equal(call(*inputs, *lengths), expected)
-            with pytest.raises(attune.Unsupported, match="requires a gradient"):
-                call(*inputs, *lengths)
-            assert torch.equal(call(q, k, v, *lengths), expected)
+            out = call(*inputs, *lengths)
+            assert out.requires_grad and torch.equal(out, expected)
+            out = call(q, k, v, *lengths)
+            assert not out.requires_grad and torch.equal(out, expected)
 
 
 @pytest.mark.parametrize("option", ["bias", "sink"])
-def test_gradients_of_options_are_refused_in_every_call(option):
+def test_every_call_has_the_gradients_of_its_options(option):
     q, k, v = tensors("cpu")
     value = torch.randn(4) if option == "sink" else torch.randn(33, 47)
     expected = attune.attention(q, k, v, **{option: value})
@@ -344,8 +340,8 @@ def test_gradients_of_options_are_refused_in_every_call(option):
     for _ in range(2):
         with torch.no_grad():
             assert torch.equal(attune.attention(q, k, v, **{option: value}), expected)
-        with pytest.raises(attune.Unsupported, match="requires a gradient"):
-            attune.attention(q, k, v, **{option: value})
+        assert attune.attention(q, k, v, **{option: value}).requires_grad
+        assert not attune.attention(q, k, v, **{option: value.detach()}).requires_grad
 
 
 def test_modes_that_take_turns(monkeypatch):

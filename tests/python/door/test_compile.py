@@ -71,10 +71,109 @@ def test_sdpa_and_varlen_compile(device):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
 
 
-def test_gradients_are_refused_in_a_graph_too():
-    q, k, v = tensors("cpu")
-    with pytest.raises(Exception, match=r"requires a gradient|Unsupported"):
-        compiled(lambda *x: attune.attention(*x), backend="aot_eager")(q.requires_grad_(), k, v)
+TRAINED = {
+    "attention": lambda q, k, v, sink, bias: attune.attention(
+        q * 2, k, v, sink=sink, bias=bias, causal="top-left", return_lse=True
+    ),
+    "sdpa": lambda q, k, v, sink, bias: attune.sdpa(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), bias, enable_gqa=True
+    ),
+    "patch_sdpa": lambda q, k, v, sink, bias: torch.nn.functional.scaled_dot_product_attention(
+        q.transpose(1, 2), k.transpose(1, 2)[:, :1], v.transpose(1, 2)[:, :1], is_causal=True
+    ),
+    "attention_varlen": lambda q, k, v, sink, bias: attune.attention_varlen(
+        q[0], k[0], v[0], *(torch.tensor([0, n], dtype=torch.int32) for n in (16, 24)), 16, 24, softcap=3.0, sink=sink
+    ),
+}
+
+
+@pytest.mark.parametrize("call", TRAINED)
+def test_training_compiles_into_one_graph(call):
+    def loss(*inputs):
+        results = TRAINED[call](*inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        return sum(each.sin().sum() for each in results)
+
+    inputs = [*tensors("cpu"), torch.randn(4), torch.randn(16, 24)]
+    inputs = [each.requires_grad_() for each in inputs]
+    with attune.patch_sdpa(fallback=True):
+        expected = torch.autograd.grad(loss(*inputs), inputs, allow_unused=True)
+        got = torch.autograd.grad(compiled(loss, backend="aot_eager")(*inputs), inputs, allow_unused=True)
+    for one, right in zip(got, expected):
+        assert (one is None) == (right is None)
+        if right is not None:
+            torch.testing.assert_close(one, right, rtol=0, atol=1e-5)
+
+
+def test_changing_shapes_train_without_a_new_graph():
+    def loss(q, k, v):
+        return attune.attention(q, k, v, causal="bottom-right").square().sum()
+
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled_loss = compiled(loss, backend=counter, dynamic=True)
+    for rows, keys in ((16, 24), (7, 11), (40, 64)):
+        inputs = [each.requires_grad_() for each in tensors("cpu", rows, keys)]
+        got, expected = (torch.autograd.grad(each(*inputs), inputs) for each in (compiled_loss, loss))
+        for one, right in zip(got, expected):
+            torch.testing.assert_close(one, right, rtol=0, atol=1e-6)
+    assert counter.frame_count == 1
+
+
+def test_opcheck_of_gradients(device):
+    from attune import ops
+
+    q, k, v = tensors(device)
+    inputs = [
+        each.requires_grad_() for each in (q, k, v, torch.randn(4, device=device), torch.randn(16, 24, device=device))
+    ]
+    q, k, v, sink, bias = inputs
+    mask = torch.rand(2, 1, 16, 24, device=device) > 0.3
+    score_function = (0.5, "top-left", [9, 0], 5.0, sink, bias, mask)
+    wanted = {"dsink": True, "dbias": True}
+    begins_q, begins_k = torch.tensor([0, 9, 16], device=device).int(), torch.tensor([0, 4, 24], device=device).int()
+    lengths = (begins_q, begins_k, 9, 20, None, None)
+    for operator, backward, arguments in (
+        (ops.attention, ops.attention_backward, (q, k, v, *score_function)),
+        (
+            ops.attention_varlen,
+            ops.attention_varlen_backward,
+            (q[0], k[0], v[0], *lengths, *score_function[:5], None, None),
+        ),
+    ):
+        torch.library.opcheck(operator, (*arguments, False), {"backward": True, **wanted})
+        torch.library.opcheck(operator, (*arguments, True))
+        q_k_v, others = arguments[:3], arguments[3:]
+        out, lse = (each.detach() for each in operator(*arguments, True))
+        constants = [each.detach() if isinstance(each, torch.Tensor) else each for each in (*q_k_v, out, lse, *others)]
+        wanted["dbias"] = constants[-2] is not None
+        for dlse in (None, torch.randn_like(lse)):
+            torch.library.opcheck(backward, (torch.randn_like(out), dlse, *constants), wanted)
+        wanted["dbias"] = False
+
+
+def test_a_model_trains_with_inductor_as_without():
+    torch.manual_seed(1)
+    layer = torch.nn.Linear(32, 96)
+    begin = {name: value.clone() for name, value in layer.state_dict().items()}
+
+    def step(x):
+        q, k, v = layer(x).view(2, 16, 3, 4, 8).unbind(2)
+        return attune.attention(q, k, v, causal="top-left").square().mean()
+
+    x, losses = torch.randn(2, 16, 32), []
+    for function in (step, compiled(step)):
+        layer.load_state_dict(begin)
+        optimizer = torch.optim.SGD(layer.parameters(), 0.3)
+        curve = []
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = function(x)
+            loss.backward()
+            optimizer.step()
+            curve.append(loss.item())
+        losses.append(curve)
+    assert losses[0][-1] < losses[0][0]
+    torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-4, atol=0)
 
 
 def test_opcheck(device):
@@ -230,10 +329,31 @@ def test_vmap_over_the_operator():
         assert torch.equal(got, attune.attention(*one) + x)
 
 
-def test_a_backward_through_the_operator_is_refused():
-    q, k, v = tensors("cpu")
-    out, _ = torch.ops.attune.attention(
-        q.requires_grad_(), k, v, None, None, None, None, None, None, None, False
-    )  # fmt: skip
-    with pytest.raises(attune.Unsupported, match="no backward yet"):
-        out.sum().backward()
+def test_the_operator_is_told_of_a_backward_beforehand():
+    inputs = [each.requires_grad_() for each in tensors("cpu")]
+    options = (None, None, None, None, None, None, None)
+    with pytest.raises(attune.Unsupported, match="backward is False, and an input requires a gradient"):
+        torch.ops.attune.attention(*inputs, *options, False)
+    expected = torch.autograd.grad(attune.attention(*inputs).sum(), inputs)
+    for out, _ in (
+        torch.ops.attune.attention(*inputs, *options, True),
+        torch.ops.attune.attention(*inputs, *options, False, backward=True),
+    ):
+        assert all(map(torch.equal, torch.autograd.grad(out.sum(), inputs), expected))
+
+
+def test_those_who_look_on_see_the_backward():
+    inputs = [each.requires_grad_() for each in tensors("cpu")]
+    expected = torch.autograd.grad(attune.attention(*inputs).sum(), inputs)
+    with Seen() as seen:
+        assert all(map(torch.equal, torch.autograd.grad(attune.attention(*inputs).sum(), inputs), expected))
+    assert seen.names.count("attune.attention.default") == seen.names.count("attune.attention_backward.default") == 1
+
+
+def test_subclasses_train_through_the_operator():
+    q, k, v = (each.requires_grad_() for each in tensors("cpu"))
+    (expected,) = torch.autograd.grad(attune.attention(q, k, v).sum(), [q])
+    Counted.seen = 0
+    out = attune.attention(q.as_subclass(Counted), k, v)
+    (got,) = torch.autograd.grad(out.sum(), [q])
+    assert Counted.seen == 1 and torch.equal(got.as_subclass(torch.Tensor), expected)

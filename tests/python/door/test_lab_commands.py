@@ -131,6 +131,26 @@ def test_cpu_compares_times_and_sums_up(lab, tmp_path):
         assert mean["lo"] <= mean["speed"] <= mean["hi"]
 
 
+def test_cpu_times_gradients(lab, tmp_path):
+    arguments = ["--threads", "1", "--dtypes", "f32", *TINY, "--json", tmp_path / "samples.jsonl"]
+    result = lab("cpu", "--backward", *arguments)
+    assert result.returncode == 0 and "gradients of q, k and v\n" in result.stdout
+    assert result.stdout.count("cpu/bwd") == 2
+    _, *lines = map(json.loads, (tmp_path / "samples.jsonl").read_text().splitlines())
+    assert [line["backward"] for line in lines if "title" in line] == [True, True]
+
+
+def test_cpu_has_bars_for_both_directions():
+    from attune.lab import cpu
+
+    for arguments, direction, bar in (([], cpu.FORWARD, 2.5), (["--backward"], cpu.BACKWARD, 1.5)):
+        options = cpu.parser().parse_args(["--engine", "x", *arguments])
+        assert cpu.direction_of(options) is direction
+        assert len(direction.shapes) == len({row.shape for row in cpu.rows_of(options)}) == 5
+        line = {"dtype": "bf16", "threads": 2, "result": {"analysis": {"comparisons": [{"ratios": [0.5] * 6}]}}}
+        assert cpu.mean_of([line], "bf16", 2, options)["bar"] == bar
+
+
 def test_cpu_runs_few_threads_on_the_quickest_cpus(lab, tmp_path, monkeypatch):
     import attune.lab.cpu
 

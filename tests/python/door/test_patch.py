@@ -205,13 +205,15 @@ def test_every_call_ends_as_torchs(case):
             torch.testing.assert_close(got, expected, rtol=0, atol=1e-5, equal_nan=True)
 
 
-def test_gradients_raise_or_go_to_torch_as_asked():
+@pytest.mark.parametrize("with_fallback", [False, True])
+def test_gradients_are_served(torchs_calls, with_fallback):
     q, k, v = (each.requires_grad_() for each in q_k_v())
-    with attune.patch_sdpa(), pytest.raises(attune.Unsupported, match=f"requires a gradient.*{HINT}"):
-        in_place()(q, k, v)
-    with attune.patch_sdpa(fallback=True):
-        in_place()(q, k, v).sum().backward()
-    assert q.grad is not None
+    expected = torch.autograd.grad(torchs_sdpa(q, k, v, is_causal=True).square().sum(), (q, k, v))
+    with attune.patch_sdpa(fallback=with_fallback):
+        got = torch.autograd.grad(in_place()(q, k, v, is_causal=True).square().sum(), (q, k, v))
+    for one, right in zip(got, expected):
+        torch.testing.assert_close(one, right, rtol=0, atol=1e-5)
+    assert not torchs_calls
 
 
 def test_tangents_raise_or_go_to_torch_as_asked():

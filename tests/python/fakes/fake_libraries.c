@@ -137,6 +137,74 @@ attune_status attune_forward(attune_context* context, const attune_forward_desc*
   fake_launch();
   return ATTUNE_OK;
 }
+/* ---- its gradients; those of fake/wrong miss the share of the output in those of the scores ---- */
+
+attune_status attune_backward_prepare(attune_context* context, const attune_backward_desc* desc) {
+  (void)context;
+  attune_error = "no kernel here takes gradients of head dimension 7";
+  return desc->dim_qk == 7 ? ATTUNE_UNSUPPORTED : ATTUNE_OK;
+}
+attune_status attune_backward_workspace_bytes(attune_context* context, const attune_backward_desc* desc,
+                                              uint64_t* bytes) {
+  (void)context, (void)desc;
+  *bytes = 64;
+  return ATTUNE_OK;
+}
+attune_status attune_backward_explain(attune_context* context, const attune_backward_desc* desc, char* buffer,
+                                      size_t capacity, size_t* length) {
+  (void)desc;
+  *length = (size_t)snprintf(buffer, capacity, "problem: fake\nkernel: %s/bwd\nwhy: fake\n", context->kernel);
+  return ATTUNE_OK;
+}
+static double dot(const float* a, const float* b, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += (double)a[i] * b[i];
+  return sum;
+}
+static void add(float* to, const float* from, double factor, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += (float)(factor * from[i]);
+}
+static void clear(const attune_backward_desc* d, void* base, attune_strides strides, int64_t heads, int64_t rows,
+                  int64_t dim) {
+  for (int64_t batch = 0; batch < d->batch; ++batch)
+    for (int64_t head = 0; head < heads; ++head)
+      for (int64_t row = 0; row < rows; ++row)
+        memset((float*)row_of(base, strides, batch, row, head), 0, (size_t)dim * sizeof(float));
+}
+static void differentiate(const attune_backward_desc* d, const attune_backward_args* a, int64_t batch, int64_t row,
+                          int64_t head, int wrong) {
+  const int64_t kv_head = head / (d->heads_q / d->heads_kv);
+  const double scale = d->features & ATTUNE_SCALE ? d->scale : 1 / sqrt((double)d->dim_qk);
+  int64_t keys = d->seq_k;
+  if (d->causal == ATTUNE_CAUSAL_TOP_LEFT && row + 1 < keys) keys = row + 1;
+  if (d->causal == ATTUNE_CAUSAL_BOTTOM_RIGHT) keys = row + 1 + d->seq_k - d->seq_q;
+  const float *q = row_of(a->q, d->q, batch, row, head), *dout = row_of(a->dout, d->dout, batch, row, head);
+  const double delta = wrong ? 0 : dot(dout, row_of(a->o, d->o, batch, row, head), d->dim_v);
+  const double lse = *row_of(a->lse, d->lse, batch, row, head);
+  for (int64_t key = 0; key < keys; ++key) {
+    const float *k = row_of(a->k, d->k, batch, key, kv_head), *v = row_of(a->v, d->v, batch, key, kv_head);
+    const double weight = exp(scale * dot(q, k, d->dim_qk) - lse);
+    const double of_score = scale * weight * (dot(dout, v, d->dim_v) - delta);
+    add((float*)row_of(a->dq, d->dq, batch, row, head), k, of_score, d->dim_qk);
+    add((float*)row_of(a->dk, d->dk, batch, key, kv_head), q, of_score, d->dim_qk);
+    add((float*)row_of(a->dv, d->dv, batch, key, kv_head), dout, weight, d->dim_v);
+  }
+}
+attune_status attune_backward(attune_context* context, const attune_backward_desc* desc,
+                              const attune_backward_args* args, void* stream) {
+  attune_error = "not called on the stream of the fake, or without its workspace";
+  if ((capturing != NULL && stream != (void*)77) || args->workspace_bytes != 64) return ATTUNE_INVALID_ARGUMENT;
+  clear(desc, args->dq, desc->dq, desc->heads_q, desc->seq_q, desc->dim_qk);
+  clear(desc, args->dk, desc->dk, desc->heads_kv, desc->seq_k, desc->dim_qk);
+  clear(desc, args->dv, desc->dv, desc->heads_kv, desc->seq_k, desc->dim_v);
+  for (int64_t batch = 0; batch < desc->batch; ++batch)
+    for (int64_t head = 0; head < desc->heads_q; ++head)
+      for (int64_t row = 0; row < desc->seq_q; ++row)
+        differentiate(desc, args, batch, row, head, strcmp(context->kernel, "fake/wrong") == 0);
+  latest_q = args->q;
+  fake_launch();
+  return ATTUNE_OK;
+}
 const char* attune_last_error(void) { return attune_error; }
 uint32_t attune_abi_version(void) { return ATTUNE_ABI_VERSION; }
 

@@ -2,10 +2,10 @@
 
 from contextlib import contextmanager
 
-from . import cuda, nn, tensor
+from . import cuda, nn, ops, tensor
 
 __version__ = "0.fake"
-__all__ = ["cuda", "nn"]
+__all__ = ["cuda", "nn", "ops"]
 float16, bfloat16 = tensor.float16, tensor.bfloat16
 float32, float64, int32, uint8 = tensor.float32, tensor.float64, tensor.int32, tensor.uint8
 
