@@ -34,9 +34,15 @@ TEST(GuardCommand, AQuickerLibraryPasses) {
   EXPECT_THAT(quicker.output, HasSubstr("holds: 1 row hold, 0 slower, 0 unclear"));
 }
 
-TEST(GuardCommand, TheSameLibraryIsNeverSlower) {
-  const auto same = guard("--against " + library + problem);
-  EXPECT_TRUE(same.status == 0 || same.status == 4) << same.output;
+// A machine that others load while this runs can hold up one side for a whole run, but hardly three times.
+TEST(GuardCommand, TheSameLibraryIsNotSlower) {
+  std::string outputs;
+  for (int i = 0; i < 3; ++i) {
+    const auto same = guard("--against " + library + problem);
+    if (same.status == 0 || same.status == 4) return;
+    outputs += same.output;
+  }
+  FAIL() << outputs;
 }
 
 TEST(GuardCommand, AProblemThatIsNoLongerTakenIs1) {

@@ -2,11 +2,13 @@
 // registers or shared memory.
 #pragma once
 
+#include "kernels/common/convert.cuh"
 #include "kernels/common/cp_async.cuh"
 #include "kernels/common/divisor.cuh"
 #include "kernels/common/mbarrier.cuh"
 #include "kernels/common/quad.cuh"
 #include "kernels/common/registers.cuh"
+#include "kernels/common/shared_atomics.cuh"
 
 namespace attune::device::test_warp {
 
@@ -20,6 +22,8 @@ enum class Operation : int32_t {
   quad_transpose,
   quad_reduce,
   pack,
+  to_float,
+  shared_add,
   approximations,
   elect,
   divide,
@@ -106,6 +110,18 @@ ATTUNE_DEVICE void copy_and_arrive(const Params& params, uint32_t* shared, Mbarr
   for (int i = 0; i < 4; ++i) params.out[lane * 4 + i] = shared[(lane + 1) % 32 * 4 + i];
 }
 
+// Each lane adds a number of its own to two counters, one of 32 and one of 64 bits: what it found, then the sums.
+ATTUNE_DEVICE void add_in_shared(const Params& params, uint32_t* shared, int lane) {
+  auto* narrow = reinterpret_cast<int32_t*>(shared);
+  auto* wide = reinterpret_cast<uint64_t*>(shared + 2);
+  if (lane == 0) *narrow = 0, *wide = 0;
+  __syncwarp();
+  params.out[lane] = static_cast<uint32_t>(shared_add(narrow, static_cast<int32_t>(params.in[lane])));
+  params.out[32 + lane] = static_cast<uint32_t>(shared_add(wide, uint64_t{params.in[lane]} << 32) >> 32);
+  __syncwarp();
+  if (lane == 0) params.out[64] = static_cast<uint32_t>(*narrow), params.out[65] = static_cast<uint32_t>(*wide >> 32);
+}
+
 template <Variant, Config>
 ATTUNE_DEVICE void run(const Params& params) {
   __shared__ alignas(128) uint32_t shared[256];
@@ -142,6 +158,15 @@ ATTUNE_DEVICE void run(const Params& params) {
         store_8_bytes(params.out + 2 * i, pack<Dtype::f16>(low, high), pack<Dtype::bf16>(low, high));
       }
       return;
+    case Operation::to_float:
+      for (int i = lane; i < params.count; i += 32) {
+        const auto bits = static_cast<uint16_t>(params.in[i]);
+        params.out[2 * i] = __float_as_uint(to_float<Dtype::f16>(bits));
+        params.out[2 * i + 1] = __float_as_uint(to_float<Dtype::bf16>(bits));
+      }
+      return;
+    case Operation::shared_add:
+      return add_in_shared(params, shared, lane);
     case Operation::approximations:
       for (int i = lane; i < params.count; i += 32) {
         const float x = __uint_as_float(params.in[2 * i]), y = __uint_as_float(params.in[2 * i + 1]);

@@ -128,6 +128,40 @@ TEST_F(Warp, QuadReductions) {
   }
 }
 
+TEST_F(Warp, SixteenBitsBecomeFloats) {
+  Words in(1 << 16);
+  std::iota(in.begin(), in.end(), 0u);
+  const Words out = run(Operation::to_float, in, 2 * in.size(), in.size());
+  for (uint32_t bits = 0; bits < in.size(); ++bits) {
+    const float expected[] = {f16_to_float(static_cast<uint16_t>(bits)), bf16_to_float(static_cast<uint16_t>(bits))};
+    for (size_t i = 0; i < 2; ++i) {
+      const auto value = std::bit_cast<float>(out[2 * bits + i]);
+      if (std::isnan(expected[i]))
+        EXPECT_TRUE(std::isnan(value)) << bits;
+      else
+        EXPECT_EQ(out[2 * bits + i], std::bit_cast<uint32_t>(expected[i])) << bits;
+    }
+  }
+}
+
+// In whichever order the lanes add: what one found is the sum of those before it.
+TEST_F(Warp, SharedAdditionsAreAtomic) {
+  Words in(32);
+  std::iota(in.begin(), in.end(), 1u);
+  const Words out = run(Operation::shared_add, in, 66);
+  for (size_t width = 0; width < 2; ++width) {
+    std::vector<std::pair<uint32_t, uint32_t>> found;
+    for (size_t lane = 0; lane < 32; ++lane) found.emplace_back(out[32 * width + lane], in[lane]);
+    std::ranges::sort(found);
+    uint32_t sum = 0;
+    for (const auto& [before, added] : found) {
+      EXPECT_EQ(before, sum);
+      sum += added;
+    }
+    EXPECT_EQ(out[64 + width], sum);
+  }
+}
+
 TEST_F(Warp, PackRoundsToNearestEven) {
   // Ties of both formats, the last finite numbers and the first that are none, subnormals, zeros, infinities.
   std::vector<float> values = {1.f,
