@@ -6,7 +6,6 @@
 namespace attune::lab {
 
 ProblemSet backward();
-ProblemSet models_backward();
 
 // The gradients of those problems of a set of forward passes that are in bf16.
 ProblemSet backward_of(const ProblemSet& forward, std::string name, std::string about);

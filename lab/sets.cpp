@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/problem.hpp"
 #include "lab/backward_sets.hpp"
+#include "lab/model_sets.hpp"
 
 namespace attune::lab {
 namespace {
@@ -315,9 +316,9 @@ double work_of(const Problem& problem) {
 const std::vector<ProblemSet>& builtin_sets() {
   static const std::vector<ProblemSet> sets = [] {
     std::vector<ProblemSet> all;
-    for (const auto& make : {features, edges,           hostile,  long_keys, decode,        merge,          backward,
-                             mission,  reports7,        reports5, llama7b,   h100,          small,          grid,
-                             latency,  latency_overlap, prefill,  cpu,       grid_backward, models_backward})
+    for (const auto& make : {features, edges,           hostile,  long_keys, decode, merge,         backward,
+                             mission,  reports7,        reports5, llama7b,   h100,   small,         grid,
+                             latency,  latency_overlap, prefill,  cpu,       models, grid_backward, models_backward})
       all.push_back(canonical(make()));
     return all;
   }();
