@@ -38,153 +38,14 @@
 //   named 8+w  warpgroup w                    128                  warpgroup w, which cleared values
 #pragma once
 
-#include "kernels/common/mbarrier.cuh"
 #include "kernels/common/named_barrier.cuh"
-#include "kernels/common/tma.cuh"
-#include "kernels/sm90/call.cuh"
+#include "kernels/sm90/fwd_ranged_producer.cuh"
 #include "kernels/sm90/products.cuh"
 #include "kernels/sm90/rows.cuh"
 #include "kernels/sm90/score_terms.cuh"
-#include "kernels/sm90/scores.cuh"
-#include "kernels/sm90/tile_plan.cuh"
-
-namespace attune::device::sm90_fwd_ranged {
-
-using namespace attune::device::sm90;
-
-struct Variant {
-  Dtype dtype = Dtype::bf16;
-  int dim_qk = 128;  // multiples of 16; of values at least 32
-  int dim_v = 128;
-  Mask mask = Mask::full;
-  Scores scores = Scores::plain;
-  bool listed = false;  // tiles: their lengths live on the device, or their keys are split
-};
-
-// What warpgroups do one after the other, so that their phases interlock instead of colliding.
-enum class Turns { none, products };
-
-struct Config {
-  int warpgroups = 2;  // of consumers, 64 query rows each
-  int block_n = 128;   // keys per block
-  int stages_k = 2;
-  int stages_v = 2;
-  int q_slots = 2;  // with 1, each warpgroup's rows come and go on their own
-  int consumer_registers = 240;
-  int producer_registers = 24;
-  Turns turns = Turns::none;
-};
-
-struct Params {
-  Call call;
-  Plan plan;
-};
-
-constexpr int tile_slots = 4;
-
-// Parts of a slot of Q that come and go on their own.
-ATTUNE_SHARED_CODE int q_parts(Config config) { return config.q_slots == 1 ? config.warpgroups : 1; }
-ATTUNE_SHARED_CODE int panels_of(int dim) { return ceil_div(dim, panel_columns); }
-
-template <Variant variant, Config config>
-struct alignas(1024) SharedStorage {
-  uint8_t q[config.q_slots][config.warpgroups][panels_of(variant.dim_qk)][panel_bytes(rows_per_warpgroup)];
-  uint8_t k[config.stages_k][panels_of(variant.dim_qk)][panel_bytes(config.block_n)];
-  uint8_t v[config.stages_v][panels_of(variant.dim_v)][panel_bytes(config.block_n)];
-  Tile tiles[tile_slots];
-  Mbarrier tile_full[tile_slots], tile_free[tile_slots];
-  Mbarrier q_full[config.q_slots][q_parts(config)], q_free[config.q_slots][q_parts(config)];
-  Mbarrier k_full[config.stages_k], k_free[config.stages_k];
-  Mbarrier v_full[config.stages_v], v_free[config.stages_v];
-};
-
-ATTUNE_SHARED_CODE int threads(Config config) { return (config.warpgroups + 1) * 128; }
-ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.warpgroups * rows_per_warpgroup; }
-ATTUNE_SHARED_CODE int tile_positions(Config config, Pack pack) { return tile_rows(config) >> pack.log2; }
 
 #ifdef __CUDACC_RTC__
-
-template <Variant variant, Config config>
-struct Producer {
-  const Params& params;
-  SharedStorage<variant, config>& shared;
-  Ring<tile_slots> at;  // where this role stands among the plans
-
-  // Plans every tile of the CTA, and one that ends them.
-  ATTUNE_DEVICE void plan_tiles() {
-    if constexpr (variant.listed) grid_dependency_wait();
-    for (int i = 0;; ++i) {
-      shared.tile_free[at.slot].wait(at.parity ^ 1, "tile_free");
-      Tile& tile = shared.tiles[at.slot];
-      bool found;
-      ListedTile listed;
-      if constexpr (variant.listed)
-        found = find_tile(params.plan.list, i, listed, tile);
-      else
-        found = find_tile<variant.mask>(params.plan.order, i, tile_positions(config, params.call.pack), tile);
-      if (found) {
-        tile.head_kv = divide(tile.head, params.plan.packs_per_head_kv);
-        tile.set_blocks<variant.mask>(params.call.pack, config.warpgroups, config.block_n);
-        if (variant.listed && listed.part >= 0) tile.restrict_blocks(listed.begin_block, listed.end_block);
-      } else {
-        tile.head = -1;
-      }
-      shared.tile_full[at.slot].arrive();
-      if (!found) return;
-      at.advance();
-    }
-  }
-
-  // Calls visit(tile) with every tile in turn.
-  template <typename Visit>
-  ATTUNE_DEVICE void for_each_tile(Visit visit) {
-    for (;;) {
-      shared.tile_full[at.slot].wait(at.parity, "tile_full");
-      const Tile& tile = shared.tiles[at.slot];
-      if (tile.head < 0) return;
-      visit(tile);
-      shared.tile_free[at.slot].arrive();
-      at.advance();
-    }
-  }
-
-  ATTUNE_DEVICE void load_q() {
-    constexpr int parts = q_parts(config), sharers = config.warpgroups / parts;
-    Ring<config.q_slots> q;
-    for_each_tile([&](const Tile& tile) {
-      for (int part = 0; part < parts; ++part) {
-        shared.q_free[q.slot][part].wait(q.parity ^ 1, "q_free");
-        Mbarrier& full = shared.q_full[q.slot][part];
-        full.arrive_expect(sizeof shared.q[0] / parts);
-        for (int w = part * sharers; w < (part + 1) * sharers; ++w)
-          for (int panel = 0; panel < panels_of(variant.dim_qk); ++panel)
-            tma_load_5d(shared.q[q.slot][w][panel], params.call.q, full, panel * panel_columns, 0,
-                        tile.first_q + tile.first_position(params.call.pack, w), tile.head, tile.batch, Evict::first);
-      }
-      q.advance();
-    });
-  }
-
-  // K or V of every tile, last block first.
-  template <int stages, int panels, int bytes>
-  ATTUNE_DEVICE void load_blocks(const TensorMap& map, uint8_t (&place)[stages][panels][bytes],
-                                 Mbarrier (&full)[stages], Mbarrier (&free)[stages], const char* name) {
-    Ring<stages> ring;
-    for_each_tile([&](const Tile& tile) {
-      const int begin = tile.blocks[0].begin;
-      for (int n = tile.blocks[config.warpgroups - 1].end - 1; n >= begin; --n) {
-        free[ring.slot].wait(ring.parity ^ 1, name);
-        full[ring.slot].arrive_expect(sizeof place[0]);
-        for (int panel = 0; panel < panels; ++panel)
-          tma_load_5d(place[ring.slot][panel], map, full[ring.slot], panel * panel_columns,
-                      tile.first_k + n * config.block_n, tile.head_kv, tile.batch, 0, Evict::last);
-        ring.advance();
-      }
-    });
-  }
-  ATTUNE_DEVICE void load_k() { load_blocks(params.call.k, shared.k, shared.k_full, shared.k_free, "k_free"); }
-  ATTUNE_DEVICE void load_v() { load_blocks(params.call.v, shared.v, shared.v_full, shared.v_free, "v_free"); }
-};
+namespace attune::device::sm90_fwd_ranged {
 
 template <Variant variant, Config config>
 struct Consumer {
@@ -466,11 +327,6 @@ struct Consumer {
   }
 };
 
-// Barriers of a ring: `full` waits for one arrival, `free` for `users`.
-ATTUNE_DEVICE void init_ring(Mbarrier* full, Mbarrier* free, int slots, int users) {
-  for (int i = 0; i < slots; ++i) full[i].init(1), free[i].init(users);
-}
-
 template <Variant variant, Config config>
 ATTUNE_DEVICE void run(const Params& params) {
   extern __shared__ uint8_t dynamic_shared[];
@@ -501,6 +357,5 @@ ATTUNE_DEVICE void run(const Params& params) {
   }
 }
 
-#endif
-
 }  // namespace attune::device::sm90_fwd_ranged
+#endif

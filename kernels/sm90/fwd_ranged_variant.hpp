@@ -4,7 +4,7 @@
 
 #include "core/problem.hpp"
 #include "jit/fields.hpp"
-#include "kernels/sm90/fwd_ranged.cuh"
+#include "kernels/sm90/fwd_ranged_storage.cuh"
 
 namespace attune::device {
 
