@@ -21,7 +21,7 @@ using device::sm90::SplitTile;
 using device::sm90::TileCounts;
 using device::sm90_fwd_ranged::Params;
 
-constexpr int64_t most_head_dim = 256;
+constexpr int64_t most_head_dim = 512;
 
 gpu::TensorMapSpec map_spec(const Problem& problem, std::array<int64_t, 5> dims, std::array<int64_t, 4> strides,
                             std::array<int64_t, 2> box) {

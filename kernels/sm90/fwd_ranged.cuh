@@ -1,5 +1,5 @@
 // Forward attention for Hopper beyond the dense case: f16 and bf16, full, causal or within a window (either alignment),
-// lengths that live on the device, few rows with keys that are split over CTAs, head dims up to 256 that are multiples
+// lengths that live on the device, few rows with keys that are split over CTAs, head dims up to 512 that are multiples
 // of 8 and may differ for values, softcap, sinks, biases, boolean masks, grouped heads.
 //
 // One CTA per SM computes tiles of 64 x warpgroups query rows. Warps:
@@ -49,7 +49,8 @@ namespace attune::device::sm90_fwd_ranged {
 
 template <Variant variant, Config config>
 struct Consumer {
-  static constexpr int dim_qk = variant.dim_qk, dim_v = variant.dim_v;
+  static constexpr int dim_qk = variant.dim_qk, dim_v = variant.dim_v / config.value_parts;  // dim_v: of this warpgroup
+  static_assert(config.value_parts == 1 || dim_v % panel_columns == 0);
   static constexpr int block_n = config.block_n;
   // The first block of a tile is trimmed to its first `narrow` columns when a warpgroup sees no more of it. That makes
   // a third kind of step, which the assembler takes only where each kind has a place of its own.
@@ -60,7 +61,8 @@ struct Consumer {
   const Params& params;
   SharedStorage<variant, config>& shared;
   const int warpgroup, warp, lane;  // each within the one before
-  const bool leader;                // one lane of the warp
+  const bool leader;  // one lane of the warp
+  const int row_group = warpgroup / config.value_parts, value_part = warpgroup % config.value_parts;
 
   float s[block_n / 2];
   float o[dim_v / 2];
@@ -84,7 +86,7 @@ struct Consumer {
   ATTUNE_DEVICE void arrive(Mbarrier& barrier) {
     if (leader) barrier.arrive();
   }
-  ATTUNE_DEVICE int q_part() const { return q_parts(config) == 1 ? 0 : warpgroup; }
+  ATTUNE_DEVICE int q_part() const { return q_parts(config) == 1 ? 0 : row_group; }
   ATTUNE_DEVICE void await_turn() {
     if constexpr (config.turns == Turns::products) barrier_sync(1 + warpgroup, 256);
   }
@@ -99,7 +101,7 @@ struct Consumer {
   }
   // This thread's rows: 0, and the eighth after it.
   ATTUNE_DEVICE Row row_of(const Tile& of, int i) const {
-    return {params.call, of, warpgroup, warp * 16 + lane / 4 + 8 * i};
+    return {params.call, of, row_group, warp * 16 + lane / 4 + 8 * i};
   }
 
   // A sequence whose length lives on the device may end inside a block, and behind it lie the values of the next one,
@@ -108,10 +110,10 @@ struct Consumer {
     const int end = pv_tile().band.keys, start = ceil_div(end, block_n) * block_n - block_n;
     const int first = max_of(end - max_of(start, 0), 0);
     // Only the last block of the sequence has an end inside; a window may end before it.
-    if (first >= block_n || pv_tile().blocks[warpgroup].end * block_n <= end) return;
+    if (first >= block_n || pv_tile().blocks[row_group].end * block_n <= end) return;
     constexpr int chunks = 128 / 16;
     const int thread = warp * 32 + lane;
-    for (int panel = 0; panel < panels_of(dim_v); ++panel)
+    for (int panel = 0; panel < panels_of(variant.dim_v); ++panel)
       for (int i = first * chunks + thread; i < block_n * chunks; i += 128)
         reinterpret_cast<Chunk*>(shared.v[v.slot][panel])[i] = {};
     fence_async_shared();
@@ -121,11 +123,13 @@ struct Consumer {
     uint32_t words[4];
   };
 
+  // The columns of V that this warpgroup multiplies with, in the slot that comes next.
+  ATTUNE_DEVICE const void* own_values() const { return shared.v[v.slot][value_part * (dim_v / panel_columns)]; }
   ATTUNE_DEVICE void issue_pv() {
     if (trims && pv_trimmed)
-      issue_values<variant.dtype, dim_v, narrow>(o, p, shared.v[v.slot], block_n, pv_first);
+      issue_values<variant.dtype, dim_v, narrow>(o, p, own_values(), block_n, pv_first);
     else
-      issue_values<variant.dtype, dim_v, block_n>(o, p, shared.v[v.slot], block_n, pv_first);
+      issue_values<variant.dtype, dim_v, block_n>(o, p, own_values(), block_n, pv_first);
   }
 
   // Both scorings of a block come here before their softmax.
@@ -147,16 +151,16 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       inverse[i] = finish_row<variant.listed>(params.call, pv_tile(), row_of(pv_tile(), i), rows.max[i],
-                                              quad_sum(rows.sum[i]), lane % 4 == 0);
+                                              quad_sum(rows.sum[i]), lane % 4 == 0 && value_part == 0);
   }
   ATTUNE_DEVICE void store() {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const Row row = row_of(pv_tile(), i);
       if (variant.listed && pv_tile().part >= 0)
-        store_part(params.call, pv_tile(), row, o, i, inverse[i], lane);
+        store_part(params.call, pv_tile(), row, value_part * dim_v, o, i, inverse[i], lane);
       else
-        store_row<variant.dtype>(params.call, pv_tile(), row, o, i, inverse[i], lane);
+        store_row<variant.dtype>(params.call, pv_tile(), row, value_part * dim_v, o, i, inverse[i], lane);
     }
     __syncwarp();  // every lane has read the plan
     arrive(shared.tile_free[pv_plan]);
@@ -172,7 +176,7 @@ struct Consumer {
     await_turn();
     wgmma_fence();
     issue_scores<variant.dtype, dim_qk, columns>(scores<columns>(),
-                                                 k_major_descriptor(shared_address(shared.q[q.slot][warpgroup])),
+                                                 k_major_descriptor(shared_address(shared.q[q.slot][row_group])),
                                                  rows_per_warpgroup, shared.k[k_slot], block_n);
     k.advance();
     // Under the scores: later in the step too few registers are left, and the assembler would serialise the products.
@@ -229,7 +233,7 @@ struct Consumer {
   }
 
   ATTUNE_DEVICE void do_again(int k_slot, float (&shrink)[2], float (&block_sum)[2]) {
-    score_again<variant.dtype, dim_qk, block_n>(s, shared.q[q.slot][warpgroup][0], warp * 16, rows_per_warpgroup,
+    score_again<variant.dtype, dim_qk, block_n>(s, shared.q[q.slot][row_group][0], warp * 16, rows_per_warpgroup,
                                                 shared.k[k_slot][0], lane);
     finish_scores<block_n, false>({});
     if (move_max<block_n>(s, params.call.scale_log2, rows, shrink)) shrink_rows(o, shrink);
@@ -237,7 +241,7 @@ struct Consumer {
   }
 
   ATTUNE_DEVICE int blocks_after() const {
-    return variant.mask == Mask::full ? 0 : tile().blocks[config.warpgroups - 1].end - tile().blocks[warpgroup].end;
+    return variant.mask == Mask::full ? 0 : tile().blocks[row_groups(config) - 1].end - tile().blocks[row_group].end;
   }
   ATTUNE_DEVICE int blocks_before() const {
     return variant.mask == Mask::ranged ? blocks.begin - tile().blocks[0].begin : 0;
@@ -273,7 +277,7 @@ struct Consumer {
   ATTUNE_DEVICE void attend(int values_before) {
     if constexpr (trims) {
       const int end_row =
-          max_of(min_of(tile().first_position(params.call.pack, warpgroup + 1), tile().rows_used) - 1, 0);
+          max_of(min_of(tile().first_position(params.call.pack, row_group + 1), tile().rows_used) - 1, 0);
       if (tile().band.template as<variant.mask>().end(end_row) - block * block_n <= narrow)
         step<narrow, true>(true);
       else
@@ -300,7 +304,7 @@ struct Consumer {
     for (;;) {
       shared.tile_full[plan.slot].wait(plan.parity, "tile_full");
       if (tile().head < 0) break;
-      const KeyBlocks<int32_t>& walk = tile().blocks[warpgroup];
+      const KeyBlocks<int32_t>& walk = tile().blocks[row_group];
       blocks = {walk.begin, walk.whole_begin, walk.whole_end, walk.end};
       block = blocks.end - 1;
       has_terms = variant.scores == Scores::general && tile().has_terms;

@@ -34,7 +34,7 @@ struct Producer {
         found = find_tile<variant.mask>(params.plan.order, i, tile_positions(config, params.call.pack), tile);
       if (found) {
         tile.head_kv = divide(tile.head, params.plan.packs_per_head_kv);
-        tile.set_blocks<variant.mask>(params.call.pack, config.warpgroups, config.block_n);
+        tile.set_blocks<variant.mask>(params.call.pack, row_groups(config), config.block_n);
         if (variant.listed && listed.part >= 0) tile.restrict_blocks(listed.begin_block, listed.end_block);
       } else {
         tile.head = -1;
@@ -59,7 +59,7 @@ struct Producer {
   }
 
   ATTUNE_DEVICE void load_q() {
-    constexpr int parts = q_parts(config), sharers = config.warpgroups / parts;
+    constexpr int parts = q_parts(config), sharers = row_groups(config) / parts;
     Ring<config.q_slots> q;
     for_each_tile([&](const Tile& tile) {
       for (int part = 0; part < parts; ++part) {
@@ -82,7 +82,7 @@ struct Producer {
     Ring<stages> ring;
     for_each_tile([&](const Tile& tile) {
       const int begin = tile.blocks[0].begin;
-      for (int n = tile.blocks[config.warpgroups - 1].end - 1; n >= begin; --n) {
+      for (int n = tile.blocks[row_groups(config) - 1].end - 1; n >= begin; --n) {
         free[ring.slot].wait(ring.parity ^ 1, name);
         full[ring.slot].arrive_expect(sizeof place[0]);
         for (int panel = 0; panel < panels; ++panel)

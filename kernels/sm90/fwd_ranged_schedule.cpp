@@ -7,10 +7,12 @@ namespace {
 
 using device::sm90_fwd_ranged::Turns;
 
-constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns) {
+constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns,
+                           int value_parts = 1) {
   // The producer's lanes plan tiles; consumers take what the register file has beyond that.
   constexpr int consumer[] = {0, 240, 232, 152, 104}, producer[] = {0, 40, 40, 56, 64};
   return {.warpgroups = warpgroups,
+          .value_parts = value_parts,
           .block_n = block_n,
           .stages_k = stages_k,
           .stages_v = stages_v,
@@ -43,6 +45,7 @@ constexpr Candidate candidates[] = {
     {3, 3, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
     {4, 4, false, config_of(2, 64, 2, 2, 1, Turns::none), 2.9},
     {4, 4, false, config_of(1, 64, 2, 2, 1, Turns::none), 1.8},
+    {8, 8, false, config_of(2, 32, 2, 2, 1, Turns::none, 2), 5},
     {1, 1, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
     {1, 1, true, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
     {2, 2, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
@@ -51,6 +54,7 @@ constexpr Candidate candidates[] = {
     {3, 3, true, config_of(1, 48, 3, 3, 1, Turns::none), 1.5},
     {4, 4, true, config_of(2, 32, 3, 3, 1, Turns::none), 2.9},
     {4, 4, true, config_of(1, 32, 3, 3, 1, Turns::none), 1.8},
+    {8, 8, true, config_of(2, 32, 2, 2, 1, Turns::none, 2), 5},
 };
 
 static_assert(
@@ -142,7 +146,7 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
   schedule.tiles_m = device::ceil_div<int64_t>(problem.seq_q, tile_positions(candidate.config, pack_of(problem)));
   schedule.pairs = problem.batch * packs_of(problem);
   const int64_t tiles = schedule.tiles_m * schedule.pairs;
-  schedule.splits = candidate.config.warpgroups == 1 && tiles < parts_per_sm * device.sm_count &&
+  schedule.splits = row_groups(candidate.config) == 1 && tiles < parts_per_sm * device.sm_count &&
                     band_of(problem).keys >= 2 * least_part_keys;
   schedule.listed = schedule.splits || has_lengths_on_device(problem) || masks_keys_alone(problem);
   schedule.grid = schedule.splits ? device.sm_count : std::min<int64_t>(tiles, device.sm_count);

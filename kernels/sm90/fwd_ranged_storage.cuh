@@ -25,10 +25,13 @@ enum class Turns { none, products };
 
 struct Config {
   int warpgroups = 2;  // of consumers, 64 query rows each
-  int block_n = 128;   // keys per block
+  // Warpgroups that have the same rows, each with a share of the columns of O, which one could not hold. Each of them
+  // computes the scores.
+  int value_parts = 1;
+  int block_n = 128;  // keys per block
   int stages_k = 2;
   int stages_v = 2;
-  int q_slots = 2;  // with 1, each warpgroup's rows come and go on their own
+  int q_slots = 2;  // with 1, each group of 64 rows comes and goes on its own
   int consumer_registers = 240;
   int producer_registers = 24;
   Turns turns = Turns::none;
@@ -42,12 +45,13 @@ struct Params {
 constexpr int tile_slots = 4;
 
 // Parts of a slot of Q that come and go on their own.
-ATTUNE_SHARED_CODE int q_parts(Config config) { return config.q_slots == 1 ? config.warpgroups : 1; }
+ATTUNE_SHARED_CODE int row_groups(Config config) { return config.warpgroups / config.value_parts; }
+ATTUNE_SHARED_CODE int q_parts(Config config) { return config.q_slots == 1 ? row_groups(config) : 1; }
 ATTUNE_SHARED_CODE int panels_of(int dim) { return ceil_div(dim, panel_columns); }
 
 template <Variant variant, Config config>
 struct alignas(1024) SharedStorage {
-  uint8_t q[config.q_slots][config.warpgroups][panels_of(variant.dim_qk)][panel_bytes(rows_per_warpgroup)];
+  uint8_t q[config.q_slots][row_groups(config)][panels_of(variant.dim_qk)][panel_bytes(rows_per_warpgroup)];
   uint8_t k[config.stages_k][panels_of(variant.dim_qk)][panel_bytes(config.block_n)];
   uint8_t v[config.stages_v][panels_of(variant.dim_v)][panel_bytes(config.block_n)];
   Tile tiles[tile_slots];
@@ -58,7 +62,7 @@ struct alignas(1024) SharedStorage {
 };
 
 ATTUNE_SHARED_CODE int threads(Config config) { return (config.warpgroups + 1) * 128; }
-ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.warpgroups * rows_per_warpgroup; }
+ATTUNE_SHARED_CODE int tile_rows(Config config) { return row_groups(config) * rows_per_warpgroup; }
 ATTUNE_SHARED_CODE int tile_positions(Config config, Pack pack) { return tile_rows(config) >> pack.log2; }
 
 }  // namespace attune::device::sm90_fwd_ranged

@@ -11,10 +11,13 @@ namespace {
 // The head dim that the products of scores are compiled for, and that of the products with V, whose instructions do not
 // come in every size.
 int padded_qk(int64_t dim) { return static_cast<int>(device::round_up<int64_t>(dim, 16)); }
-int padded_v(int64_t dim) {
+int padded_v(const Problem& problem) {
+  const int64_t dim = problem.dim_v;
+  // Two warpgroups share the columns of wide heads, in panels of 64.
+  if (std::max(problem.dim_qk, dim) > 256)
+    return dim > 256 ? 512 : static_cast<int>(device::round_up<int64_t>(dim, 128));
   return dim > 192 ? 256 : std::max(32, static_cast<int>(device::round_up<int64_t>(dim, 16)));
 }
-
 }  // namespace
 
 bool has_lengths_on_device(const Problem& problem) {
@@ -47,7 +50,7 @@ Scores scores_of(const Problem& problem) {
 Variant variant_of(const Problem& problem, bool listed) {
   return {static_cast<device::Dtype>(problem.dtype),
           padded_qk(problem.dim_qk),
-          padded_v(problem.dim_v),
+          padded_v(problem),
           mask_of(problem),
           scores_of(problem),
           listed};

@@ -46,8 +46,8 @@ constexpr bool legal(Variant variant, Config config, int shared_limit_bytes) {
   // The register file holds what the launch gave out: as many per thread as fit, in steps of 8.
   const int at_launch = 65536 / threads(config) / 8 * 8 * threads(config);
   // The V blocks that only later warpgroups see must fit into the ring: see skip_values.
-  const bool skipped_fit = (config.warpgroups - 1) * rows_per_warpgroup <= (config.stages_v - 1) * config.block_n;
-  return config.warpgroups <= most_warpgroups && config.block_n % 16 == 0 && config.stages_k >= 2 &&
+  const bool skipped_fit = (row_groups(config) - 1) * rows_per_warpgroup <= (config.stages_v - 1) * config.block_n;
+  return row_groups(config) <= most_row_groups && config.block_n % 16 == 0 && config.stages_k >= 2 &&
          config.stages_v >= 2 && config.q_slots >= 1 && role_registers(config) <= at_launch && skipped_fit &&
          shared_bytes(variant, config) <= shared_limit_bytes;
 }
@@ -63,10 +63,10 @@ inline constexpr auto fields<Variant> =
     list(ATTUNE_FIELD(Variant, dtype), ATTUNE_FIELD(Variant, dim_qk), ATTUNE_FIELD(Variant, dim_v),
          ATTUNE_FIELD(Variant, mask), ATTUNE_FIELD(Variant, scores), ATTUNE_FIELD(Variant, listed));
 template <>
-inline constexpr auto fields<Config> =
-    list(ATTUNE_FIELD(Config, warpgroups), ATTUNE_FIELD(Config, block_n), ATTUNE_FIELD(Config, stages_k),
-         ATTUNE_FIELD(Config, stages_v), ATTUNE_FIELD(Config, q_slots), ATTUNE_FIELD(Config, consumer_registers),
-         ATTUNE_FIELD(Config, producer_registers), ATTUNE_FIELD(Config, turns));
+inline constexpr auto fields<Config> = list(
+    ATTUNE_FIELD(Config, warpgroups), ATTUNE_FIELD(Config, value_parts), ATTUNE_FIELD(Config, block_n),
+    ATTUNE_FIELD(Config, stages_k), ATTUNE_FIELD(Config, stages_v), ATTUNE_FIELD(Config, q_slots),
+    ATTUNE_FIELD(Config, consumer_registers), ATTUNE_FIELD(Config, producer_registers), ATTUNE_FIELD(Config, turns));
 
 }  // namespace attune::jit
 

@@ -14,9 +14,9 @@ namespace attune::device::sm90 {
 struct Row {
   int in_tile, position, head;
 
-  ATTUNE_DEVICE Row(const Call& call, const Tile& tile, int warpgroup, int row)
-      : in_tile(warpgroup * rows_per_warpgroup + row),
-        position(tile.first_position(call.pack, warpgroup) + call.pack.position(row)),
+  ATTUNE_DEVICE Row(const Call& call, const Tile& tile, int row_group, int row)
+      : in_tile(row_group * rows_per_warpgroup + row),
+        position(tile.first_position(call.pack, row_group) + call.pack.position(row)),
         head(tile.head * call.pack.heads() + call.pack.head(row)) {}
 };
 
@@ -66,14 +66,14 @@ ATTUNE_DEVICE float finish_row(const Call& call, const Tile& tile, const Row& ro
   return end.inverse;
 }
 
-// A thread's columns of a row of O, straight from wgmma's registers: of four units of eight columns it holds two
-// neighbouring columns each. The four lanes that share a row exchange them, so that each stores 16 contiguous bytes. A
-// row that saw no key has zeros, whatever V holds.
+// A thread's columns of a row of O from `first_column` on, straight from wgmma's registers: of four units of eight
+// columns it holds two neighbouring columns each. The four lanes that share a row exchange them, so that each stores 16
+// contiguous bytes. A row that saw no key has zeros, whatever V holds.
 template <Dtype dtype, int count>
-ATTUNE_DEVICE void store_row(const Call& call, const Tile& tile, const Row& row, const float (&o)[count], int i,
-                             float inverse, int lane) {
+ATTUNE_DEVICE void store_row(const Call& call, const Tile& tile, const Row& row, int first_column,
+                             const float (&o)[count], int i, float inverse, int lane) {
   constexpr int units = count / 4;
-  uint16_t* out = output_row(call, tile, row) + lane % 4 * 8;
+  uint16_t* out = output_row(call, tile, row) + first_column + lane % 4 * 8;
 #pragma unroll
   for (int c = 0; c < ceil_div(units, 4); ++c) {
     uint32_t pairs[4];
@@ -86,19 +86,20 @@ ATTUNE_DEVICE void store_row(const Call& call, const Tile& tile, const Row& row,
       if (inverse != 0.f) pairs[j] = pack<dtype>(pair[0] * inverse, pair[1] * inverse);
     }
     quad_transpose(pairs, lane);
-    if (row.position < tile.rows_stored && 32 * c + lane % 4 * 8 < call.dim_v) store_16_bytes(out + 32 * c, pairs);
+    if (row.position < tile.rows_stored && first_column + 32 * c + lane % 4 * 8 < call.dim_v)
+      store_16_bytes(out + 32 * c, pairs);
   }
 }
 
 // The same over a part of the keys, in float32.
 template <int count>
-ATTUNE_DEVICE void store_part(const Call& call, const Tile& tile, const Row& row, const float (&o)[count], int i,
-                              float inverse, int lane) {
+ATTUNE_DEVICE void store_part(const Call& call, const Tile& tile, const Row& row, int first_column,
+                              const float (&o)[count], int i, float inverse, int lane) {
   if (row.position >= tile.rows_stored) return;
   float* out = call.part_o + (int64_t{tile.part} * rows_per_warpgroup + row.in_tile) * call.dim_v;
 #pragma unroll
   for (int unit = 0; unit < count / 4; ++unit) {
-    const int column = 8 * unit + lane % 4 * 2;
+    const int column = first_column + 8 * unit + lane % 4 * 2;
     if (column >= call.dim_v) continue;
 #pragma unroll
     for (int j = 0; j < 2; ++j) out[column + j] = inverse == 0.f ? 0.f : o[4 * unit + 2 * i + j] * inverse;

@@ -1,4 +1,4 @@
-// What a tile of query rows is: whose rows they are, and which blocks of keys each warpgroup walks. One lane plans
+// What a tile of query rows is: whose rows they are, and which blocks of keys each 64 of them walk. One lane plans
 // tiles (tile_plan.cuh); every other role reads them from shared memory.
 //
 // A warpgroup has 64 rows. Where few positions of a sequence are asked for, the heads that share K and V are rows of
@@ -11,7 +11,7 @@
 namespace attune::device::sm90 {
 
 constexpr int rows_per_warpgroup = 64;
-constexpr int most_warpgroups = 4;
+constexpr int most_row_groups = 4;
 
 struct Pack {
   int32_t log2;
@@ -31,19 +31,19 @@ struct alignas(16) Tile {
   int32_t has_terms;               // 0: neither bias nor mask has anything to say of the tile
   int32_t part;                    // where the result of a part of the keys goes; -1: the tile has all of them
   Band<int32_t> band;              // which keys the positions of the sequence see
-  KeyBlocks<int32_t> blocks[most_warpgroups];
+  KeyBlocks<int32_t> blocks[most_row_groups];
 
-  ATTUNE_SHARED_CODE int first_position(Pack pack, int warpgroup) const {
-    return position + warpgroup * pack.positions_per_warpgroup();
+  ATTUNE_SHARED_CODE int first_position(Pack pack, int row_group) const {
+    return position + row_group * pack.positions_per_warpgroup();
   }
 
-  // Blocks of keys for positions that are known. The first warpgroup sees the first block of the tile, the last one its
-  // last. Rows that see nothing walk one block all the same, which is hidden from them, and rows past the end of a
+  // Blocks of keys for positions that are known. The first group of rows sees the first block of the tile, the last one
+  // its last. Rows that see nothing walk one block all the same, which is hidden from them, and rows past the end of a
   // sequence walk what its last row does.
   template <Mask mask>
-  ATTUNE_SHARED_CODE void set_blocks(Pack pack, int warpgroups, int block_n) {
+  ATTUNE_SHARED_CODE void set_blocks(Pack pack, int groups, int block_n) {
     const int end_row = max_of(rows_used - 1, 0);
-    for (int w = 0; w < warpgroups; ++w) {
+    for (int w = 0; w < groups; ++w) {
       const int first = min_of(first_position(pack, w), end_row),
                 last = min_of(first_position(pack, w + 1) - 1, end_row);
       const auto walk = key_blocks(band.as<mask>(), first, last, block_n);
@@ -51,7 +51,7 @@ struct alignas(16) Tile {
     }
   }
 
-  // Only blocks begin .. end - 1 of those that the one warpgroup of a tile sees.
+  // Only blocks begin .. end - 1 of those that the one group of rows of a tile sees.
   ATTUNE_SHARED_CODE void restrict_blocks(int begin, int end) {
     KeyBlocks<int32_t>& walk = blocks[0];
     walk.begin = max_of(walk.begin, begin);

@@ -1,8 +1,8 @@
 // The configurations of sm90/fwd_ranged as its recipe writes them, by warpgroups and keys per block.
 #pragma once
 
-#define ATTUNE_RANGED_CONFIG(warpgroups_, block_n_, k_, v_, q_, consumer, producer, turns_)       \
-  (.warpgroups = warpgroups_, .block_n = block_n_, .stages_k = k_, .stages_v = v_, .q_slots = q_, \
+#define ATTUNE_RANGED_CONFIG(warpgroups_, block_n_, k_, v_, q_, consumer, producer, turns_)                         \
+  (.warpgroups = warpgroups_, .value_parts = 1, .block_n = block_n_, .stages_k = k_, .stages_v = v_, .q_slots = q_, \
    .consumer_registers = consumer, .producer_registers = producer, .turns = turns_)
 
 #define ATTUNE_D64_2X128 ATTUNE_RANGED_CONFIG(2, 128, 3, 3, 2, 232, 40, Turns::none)
@@ -19,6 +19,11 @@
 
 #define ATTUNE_D256_2X32 ATTUNE_RANGED_CONFIG(2, 32, 3, 3, 1, 232, 40, Turns::none)
 #define ATTUNE_D192_1X48 ATTUNE_RANGED_CONFIG(1, 48, 3, 3, 1, 240, 40, Turns::none)
+
+// Two warpgroups share the columns of O.
+#define ATTUNE_D512_2X32                                                                         \
+  (.warpgroups = 2, .value_parts = 2, .block_n = 32, .stages_k = 2, .stages_v = 2, .q_slots = 1, \
+   .consumer_registers = 232, .producer_registers = 40, .turns = Turns::none)
 
 #define ATTUNE_RANGED(dtype_, qk, v, mask_, scores_, listed_, config)                                                \
   ATTUNE_EMULATED(sm90_fwd_ranged,                                                                                   \

@@ -22,13 +22,14 @@ void expect_right(const char* problem, const char* shape) {
   EXPECT_EQ(verdict(kernel, problem, runs), "");
 }
 
-constexpr const char* w1_n48 = ".warpgroups = 1, .block_n = 48,";
-constexpr const char* w2_n32 = ".warpgroups = 2, .block_n = 32,";
-constexpr const char* w1_n64 = ".warpgroups = 1, .block_n = 64,";
-constexpr const char* w2_n64 = ".warpgroups = 2, .block_n = 64,";
-constexpr const char* w2_n80 = ".warpgroups = 2, .block_n = 80,";
-constexpr const char* w2_n112 = ".warpgroups = 2, .block_n = 112,";
-constexpr const char* w2_n128 = ".warpgroups = 2, .block_n = 128,";
+constexpr const char* w1_n48 = ".warpgroups = 1, .value_parts = 1, .block_n = 48,";
+constexpr const char* w2_n32 = ".warpgroups = 2, .value_parts = 1, .block_n = 32,";
+constexpr const char* w2_shared_n32 = ".warpgroups = 2, .value_parts = 2, .block_n = 32,";
+constexpr const char* w1_n64 = ".warpgroups = 1, .value_parts = 1, .block_n = 64,";
+constexpr const char* w2_n64 = ".warpgroups = 2, .value_parts = 1, .block_n = 64,";
+constexpr const char* w2_n80 = ".warpgroups = 2, .value_parts = 1, .block_n = 80,";
+constexpr const char* w2_n112 = ".warpgroups = 2, .value_parts = 1, .block_n = 112,";
+constexpr const char* w2_n128 = ".warpgroups = 2, .value_parts = 1, .block_n = 128,";
 
 TEST(EmulatedFwdRanged, HeadDims) {
   expect_right("fwd b1 h2/1 q200 k150 d8 f16", w2_n128);
@@ -39,6 +40,14 @@ TEST(EmulatedFwdRanged, HeadDims) {
   expect_right("fwd b1 h2/1 q200 k170 d160 f16", w2_n80);
   expect_right("fwd b1 h2/1 q130 k200 d184 bf16 causal-br bhsd", w1_n64);
   expect_right("fwd b1 h2/1 q130 k300 d40/72 f16 w50,20", w1_n64);
+}
+
+// Two warpgroups share the columns of O.
+TEST(EmulatedFwdRanged, WideHeads) {
+  expect_right("fwd b1 h2/1 q100 k150 d512 bf16 causal-br", w2_shared_n32);
+  expect_right("fwd b2 h2/1 q70 k90 d264 bf16 causal-br sink bhsd", w2_shared_n32);
+  expect_right("fwd b2 h4/1 q1 k1300 d512 f16 used-k", w2_shared_n32);
+  expect_right("fwd b1 h2/2 q80 k64 d320/72 f16 bias=1hqk", w2_shared_n32);
 }
 
 TEST(EmulatedFwdRanged, Windows) {
