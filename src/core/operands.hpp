@@ -118,7 +118,8 @@ class Operands {
   uint64_t workspace_bytes = 0;
 
  private:
-  std::array<const void*, operand_count> pointers_{};
+  // No std::array: its functions, compiled for one level of the CPU, could be the copy that the linker keeps for all.
+  const void* pointers_[operand_count] = {};
 };
 
 // Where the structs of the C interface become operands, and operands the structs for whoever calls through it.

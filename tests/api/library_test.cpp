@@ -1,14 +1,8 @@
 // The shared library and its header as files: what it exports, what it needs, its ABI, and that it installs, links and
 // runs. A sanitizer's build is another library, so these are not part of it.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZER_BUILD
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZER_BUILD
-#endif
-#endif
+#include "tests/support/sanitizers.hpp"
 
-#ifndef SANITIZER_BUILD
+#ifndef ATTUNE_UNDER_SANITIZERS
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

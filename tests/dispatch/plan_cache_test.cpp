@@ -7,14 +7,10 @@
 #include "dispatch/context.hpp"
 #include "dispatch/plan_cache.hpp"
 
+#include "tests/support/sanitizers.hpp"
+
 namespace attune {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool instrumented = true;
-#else
-constexpr bool instrumented = false;
-#endif
 
 class IdlePlan final : public Plan {
  public:
@@ -123,7 +119,7 @@ TEST(Plans, DescriptorsThatAskForTheSameShareOne) {
 }
 
 TEST(Plans, ManyLengthsStayInLittleMemory) {
-  if (instrumented) GTEST_SKIP() << "the memory of a build with sanitizers says nothing";
+  if (test::under_sanitizers) GTEST_SKIP() << "the memory of a build with sanitizers says nothing";
   Context context(one_thread());
   const auto plan_lengths = [&](int64_t first, int64_t last) {
     for (int64_t keys = first; keys < last; ++keys) context.plan_for(desc_from(problem_of(keys)));

@@ -12,6 +12,7 @@
 #include "tests/gpu/fake_driver.hpp"
 #include "tests/gpu/toy_kernel.hpp"
 #include "tests/jit/toy.hpp"
+#include "tests/support/sanitizers.hpp"
 
 namespace {
 thread_local uint64_t allocations = 0;
@@ -28,18 +29,6 @@ thread_local uint64_t allocations = 0;
 
 namespace attune::gpu {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool instrumented = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool instrumented = true;
-#else
-constexpr bool instrumented = false;
-#endif
-#else
-constexpr bool instrumented = false;
-#endif
 
 class HotPath : public testing::Test {
  protected:
@@ -99,7 +88,7 @@ TEST_F(HotPath, AllocatesNothing) {
 }
 
 TEST_F(HotPath, CostsLessThanItMay) {
-  if (instrumented) GTEST_SKIP() << "timings of a build with sanitizers say nothing";
+  if (test::under_sanitizers) GTEST_SKIP() << "timings of a build with sanitizers say nothing";
   const double repeated = seconds_per_call(1) * 1e6, cycling = seconds_per_call(64) * 1e6;
   RecordProperty("repeated_us", std::to_string(repeated));
   RecordProperty("cycling_us", std::to_string(cycling));
