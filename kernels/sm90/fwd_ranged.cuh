@@ -61,7 +61,7 @@ struct Consumer {
   const Params& params;
   SharedStorage<variant, config>& shared;
   const int warpgroup, warp, lane;  // each within the one before
-  const bool leader;  // one lane of the warp
+  const bool leader;                // one lane of the warp
   const int row_group = warpgroup / config.value_parts, value_part = warpgroup % config.value_parts;
 
   float s[block_n / 2];
