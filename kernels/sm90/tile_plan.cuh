@@ -3,11 +3,10 @@
 // Each CTA takes every grid-th tile of one order, in turn from the left and from the right, so that a CTA with a long
 // tile gets a short one next. There are two such orders:
 //
-//   TileOrder   lengths that the host knows: pairs are walked in sections, and within a section the tiles
-//               of the last rows come first, since under a causal mask they have the most keys
+//   TileOrder   lengths that the host knows: pairs are walked in sections, and within a section the tiles of the last
+//               rows come first, since under a causal mask they have the most keys
 //   TileList    lengths that live on the device, and keys that are split: tile_list.cuh has listed the tiles that
-//   exist,
-//               longest first; each is computed for all packs of heads
+//               there are, longest first, and each is computed for all packs of heads
 //
 // A pair is a sequence and a pack of its heads.
 #pragma once
@@ -62,9 +61,8 @@ struct Plan {
 
 #ifdef __CUDACC_RTC__
 
-// The place of this CTA's i-th tile in the order.
-template <bool from_both_sides>
-ATTUNE_DEVICE int place_of(int i) {
+// The place of this CTA's i-th tile in the order. Tiles of equal length need not be taken from both sides.
+ATTUNE_DEVICE int place_of(int i, bool from_both_sides) {
   const bool from_right = from_both_sides && (i & 1);
   return i * gridDim.x + (from_right ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
@@ -72,7 +70,7 @@ ATTUNE_DEVICE int place_of(int i) {
 // The i-th tile of this CTA, but for its blocks; false if it has none.
 template <Mask mask>
 ATTUNE_DEVICE bool find_tile(const TileOrder& order, int i, int tile_positions, Tile& tile) {
-  const int index = place_of < mask != Mask::full > (i);
+  const int index = place_of(i, mask != Mask::full);
   if (index >= order.tiles) return false;
   const int section = divide(index, order.section_tiles);
   const int rest = index - section * order.section_tiles.value;
@@ -91,7 +89,7 @@ ATTUNE_DEVICE bool find_tile(const TileOrder& order, int i, int tile_positions, 
 }
 
 ATTUNE_DEVICE bool find_tile(const TileList& list, int i, ListedTile& listed, Tile& tile) {
-  const int index = place_of<true>(i);
+  const int index = place_of(i, true);
   const int entry = divide(index, list.packs);
   if (entry >= list.counts->tiles) return false;
   listed = list.tiles[entry];

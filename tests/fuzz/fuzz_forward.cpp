@@ -26,6 +26,10 @@ constexpr int64_t most_span = 1 << 22;  // bytes of one tensor, padding included
 
 // Of the call under way, for the report of a failure.
 const attune_forward_desc* current_desc = nullptr;
+struct NamedInReports {
+  explicit NamedInReports(const attune_forward_desc& desc) { current_desc = &desc; }
+  ~NamedInReports() { current_desc = nullptr; }
+};
 
 void require(bool holds, const char* what) {
   if (holds) return;
@@ -226,7 +230,7 @@ void fuzz_forward(FuzzedDataProvider& bytes) {
     return require_refusal(context, desc, status);
   if (desc.device_kind != ATTUNE_CPU || desc.struct_size != sizeof desc || !affordable(desc)) return;
 
-  current_desc = &desc;
+  const NamedInReports named(desc);
   ForwardCall call(desc), again(desc);
   Numbers numbers(bytes.ConsumeIntegral<uint32_t>());
   call.fill_lengths(numbers);
@@ -252,7 +256,6 @@ void fuzz_forward(FuzzedDataProvider& bytes) {
   require(call.o.copy() == again.o.copy() && call.lse.copy() == again.lse.copy(),
           "three threads gave other bits than one");
   if (tame) require_clean(call);
-  current_desc = nullptr;
 }
 
 // Any bytes as a descriptor. The tensors are not there, so only an empty problem may go through.
