@@ -10,10 +10,13 @@ namespace attune::device::sm90 {
 // A capped score is cap * tanh(product * factor).
 struct Softcap {
   float factor;  // scale / cap
+  // Where no product is larger than this, tanh is product * (near[0] + near[1] * square + ...).
+  float near_limit;
+  float near[4];
 };
 
 struct Call {
-  TensorMap q, k, v;
+  TensorMap q, k, v, terms;
   void* o;
   float* lse;         // null: not asked for
   const float* sink;  // by query head; null: none
@@ -28,6 +31,8 @@ struct Call {
   // Where scores have terms.
   float scale, cap;  // a cap of 0: none
   bool bias_is_float;
+  bool has_key_terms;    // Scores::staged: some terms are a vector
+  bool terms_by_engine;  // Scores::staged: the copy engine takes the address of the tile's tensor
   ScoreTensor bias, mask;
 };
 

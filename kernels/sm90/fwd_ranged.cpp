@@ -142,6 +142,28 @@ ScoreTensor score_tensor(const attune_score_strides& strides, const void* data, 
               reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(2 * element_bytes) == 0};
 }
 
+// The map of the tensor that has a term for every score. A dimension that is broadcast has one element: a stride of 0
+// is none that the copy engine is known to take.
+gpu::TensorMapSpec terms_map(const Problem& problem, int block_n) {
+  const TermTile tile = tile_of(problem);
+  const device::sm90::TermLayout layout{tile, block_n};
+  const attune_score_strides& strides = tile_strides(problem);
+  const auto extent = [](int64_t stride, int64_t count) { return static_cast<uint64_t>(stride == 0 ? 1 : count); };
+  gpu::TensorMapSpec spec;
+  spec.dims = {static_cast<uint64_t>(problem.seq_k), static_cast<uint64_t>(problem.seq_q),
+               extent(strides.head, problem.heads_q), extent(strides.batch, problem.batch), 1};
+  const int64_t steps[] = {strides.query, strides.head, strides.batch};
+  for (size_t i = 0; i < 4; ++i)
+    spec.stride_bytes[i] = i < 3 && spec.dims[i + 1] > 1 ? static_cast<uint64_t>(steps[i]) * static_cast<uint64_t>(tile) : 16;
+  spec.box = {static_cast<uint32_t>(layout.panel_columns()), rows_per_warpgroup, 1, 1, 1};
+  spec.rank = 5;
+  spec.element_bytes = static_cast<uint32_t>(layout.element_bytes());
+  spec.swizzle = layout.span_bytes() == 128  ? gpu::CU_TENSOR_MAP_SWIZZLE_128B
+                 : layout.span_bytes() == 64 ? gpu::CU_TENSOR_MAP_SWIZZLE_64B
+                                             : gpu::CU_TENSOR_MAP_SWIZZLE_32B;
+  return spec;
+}
+
 gpu::Step list_step(const Problem& problem, const Config& config, const Workspace& workspace, int64_t wanted_tiles) {
   using device::sm90_tile_list::Params;
   constexpr device::sm90_tile_list::Config list_config{};
@@ -188,6 +210,20 @@ gpu::Step list_step(const Problem& problem, const Config& config, const Workspac
   return gpu::make_step(unit, {1, 1, 1}, params, fill);
 }
 
+// Near zero tanh(x) is x times a polynomial of x^2, to 6e-7 of itself for |x| <= 1/2, fitted by Remez' algorithm. The
+// powers of the factor are in its coefficients. Where they would leave float32, the exact form serves.
+device::sm90::Softcap softcap_of(float factor) {
+  constexpr double near[] = {0.999999456, -0.33326318, 0.131902967, -0.0444022262}, limit = 0.5;
+  device::sm90::Softcap softcap{};
+  softcap.factor = factor;
+  softcap.near_limit = -1;
+  const double size = std::abs(static_cast<double>(factor));
+  if (size < 1e-4 || size > 1e4) return softcap;
+  softcap.near_limit = static_cast<float>(limit / size);
+  for (int i = 0; i < 4; ++i) softcap.near[i] = static_cast<float>(near[i] * std::pow(factor, 2 * i + 1));
+  return softcap;
+}
+
 device::sm90::Call call_of(const Problem& problem) {
   device::sm90::Call call{};
   call.o_batch_stride = problem.packed() ? 0 : problem.o.batch;
@@ -199,12 +235,16 @@ device::sm90::Call call_of(const Problem& problem) {
   call.dim_v = static_cast<int32_t>(problem.dim_v);
   call.pack = pack_of(problem);
   const bool capped = problem.softcap != 0;
-  const double unit = scores_of(problem) == Scores::general ? 1 : capped ? problem.softcap : problem.scale;
+  const Scores scores = scores_of(problem);
+  const bool logits = scores == Scores::general || scores == Scores::staged;
+  const double unit = logits ? 1 : capped ? problem.softcap : problem.scale;
   call.scale_log2 = static_cast<float>(unit * std::numbers::log2e);
-  call.softcap.factor = capped ? problem.scale / problem.softcap : 0;
+  if (capped) call.softcap = softcap_of(problem.scale / problem.softcap);
   call.scale = problem.scale;
   call.cap = problem.softcap;
   call.bias_is_float = problem.bias_dtype == Dtype::f32;
+  const auto is_vector = [](bool has, const attune_score_strides& strides) { return has && strides.query == 0; };
+  call.has_key_terms = is_vector(problem.has(ATTUNE_BIAS), problem.bias) || is_vector(problem.has(ATTUNE_MASK), problem.mask);
   return call;
 }
 
@@ -220,14 +260,18 @@ void set_results(device::sm90::Call& call, const Problem& problem, const Workspa
 
 gpu::Step combine_step(const Problem& problem, const Config& config, const Workspace& workspace) {
   using device::sm90_combine::Params;
-  constexpr device::sm90_combine::Config combine_config{};
+  // With many parts a row, as where one sequence decodes, warps share it; with few, each warp has a row of its own.
+  const bool many_parts = workspace.parts >= 8 * workspace.tiles * packs_of(problem);
+  const device::sm90_combine::Config combine_config{.rows = many_parts ? 1 : 4, .warps_per_row = many_parts ? 8 : 1};
+  const int warps = combine_config.rows * combine_config.warps_per_row;
   jit::DeviceUnit unit;
   unit.name = "sm90/combine";
   unit.file = "kernels/sm90/combine.cuh";
   unit.scope = "attune::device::sm90_combine";
   unit.variant = jit::Initializer().add("dtype", static_cast<device::Dtype>(problem.dtype)).text();
-  unit.config = jit::Initializer().add("warps", combine_config.warps).text();
-  unit.threads = combine_config.warps * 32;
+  unit.config = jit::Initializer().add("rows", combine_config.rows).add("warps_per_row", combine_config.warps_per_row).text();
+  unit.threads = static_cast<uint32_t>(warps * 32);
+  unit.smem_bytes = static_cast<uint32_t>(warps * device::sm90_combine::most_columns * sizeof(float));
   unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, call.softcap), ATTUNE_OFFSET_FACT(Params, packs)};
 
   Params params{};
@@ -242,7 +286,7 @@ gpu::Step combine_step(const Problem& problem, const Config& config, const Works
   };
   const int64_t rows = workspace.tiles * packs_of(problem) * params.rows_per_tile;
   constexpr int64_t most_ctas = 4096;
-  const auto ctas = std::clamp<int64_t>(device::ceil_div<int64_t>(rows, combine_config.warps), 1, most_ctas);
+  const auto ctas = std::clamp<int64_t>(device::ceil_div<int64_t>(rows, combine_config.rows), 1, most_ctas);
   gpu::Step step = gpu::make_step(unit, {static_cast<uint32_t>(ctas), 1, 1}, params, fill);
   step.programmatic = true;
   return step;
@@ -311,6 +355,7 @@ class ForwardRanged final : public gpu::GpuKernel {
     unit.variant = jit::text_of(variant);
     unit.config = jit::text_of(config);
     unit.threads = static_cast<uint32_t>(threads(config));
+    unit.min_blocks_per_sm = static_cast<uint32_t>(config.ctas_per_sm);
     unit.role_registers = static_cast<uint32_t>(role_registers(config));
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
     unit.layout = {ATTUNE_SIZE_FACT(Params),
@@ -330,7 +375,10 @@ class ForwardRanged final : public gpu::GpuKernel {
       params.plan.order = order_of(problem, schedule);
     }
     const Maps maps = maps_of(problem, config.block_n);
-    const auto fill = [problem, maps, workspace](Params& out, const Operands& operands, const gpu::Driver& driver) {
+    const bool has_tile = variant.tile != TermTile::none;
+    const gpu::TensorMapSpec terms = has_tile ? terms_map(problem, config.block_n) : gpu::TensorMapSpec{};
+    const auto fill = [problem, maps, workspace, has_tile, terms](Params& out, const Operands& operands,
+                                                                  const gpu::Driver& driver) {
       out.call.q = tensor_map(driver, maps.q, operands.in(Operand::q));
       out.call.k = tensor_map(driver, maps.k, operands.in(Operand::k));
       out.call.v = tensor_map(driver, maps.v, operands.in(Operand::v));
@@ -338,6 +386,11 @@ class ForwardRanged final : public gpu::GpuKernel {
       if (problem.has(ATTUNE_BIAS))
         out.call.bias = score_tensor(problem.bias, operands.in(Operand::bias), bytes_of(problem.bias_dtype));
       if (problem.has(ATTUNE_MASK)) out.call.mask = score_tensor(problem.mask, operands.in(Operand::mask), 1);
+      if (has_tile) {
+        const void* data = operands.in(tile_of(problem) == TermTile::mask ? Operand::mask : Operand::bias);
+        out.call.terms_by_engine = reinterpret_cast<uintptr_t>(data) % gpu::tensor_map_alignment == 0;
+        if (out.call.terms_by_engine) out.call.terms = tensor_map(driver, terms, data);
+      }
       out.plan.list.counts = Workspace::at<const TileCounts>(operands, 0);
       out.plan.list.tiles = Workspace::at<const ListedTile>(operands, workspace.tiles_at);
     };

@@ -31,7 +31,7 @@
 //   tile_free  consumers, warps 0 to 2        4 x warpgroups + 3   warp 3
 //   q_full     warp 2 + bytes                 1                    consumers, first block of a tile
 //   q_free     one lane per warp              4 x warpgroups       warp 2; see q_parts
-//   k_full     warp 0 + bytes                 1                    consumers
+//   k_full     warp 0 + bytes; staged: warp 2  1; 2                 consumers
 //   k_free     one lane per warp              4 x warpgroups       warp 0
 //   v_full     warp 1 + bytes                 1                    consumers
 //   v_free     one lane per warp              4 x warpgroups       warp 1
@@ -53,11 +53,19 @@ struct Consumer {
   static constexpr int dim_qk = variant.dim_qk, dim_v = variant.dim_v / config.value_parts;  // dim_v: of this warpgroup
   static_assert(config.value_parts == 1 || dim_v % panel_columns == 0);
   static constexpr int block_n = config.block_n;
+  static constexpr bool may_have_terms = variant.scores == Scores::staged || variant.scores == Scores::general;
+  // A barrier that is asked before the exponentials often spares a wait after them, which would hold up the products.
+  static constexpr bool asks_for_k = dim_qk <= 128 && variant.scores == Scores::plain;
+  // A vote on the sums right after the exponentials keeps the assembler from moving the additions below the next wait.
+  static constexpr bool early_vote = dim_qk <= 64;
+  // Where terms may hide every key that a row has met so far, also in a block that trusts its maximum.
+  static constexpr bool terms_hide = variant.scores == Scores::staged;
   // The first block of a tile is trimmed to its first `narrow` columns when a warpgroup sees no more of it. That makes
-  // a third kind of step, which the assembler takes only where each kind has a place of its own.
+  // a third kind of step, which the assembler takes only where each kind has a place of its own. Elsewhere it would
+  // make products wait for each other.
   static constexpr int narrow = min_of(64, block_n);
-  static constexpr bool trims =
-      variant.mask == Mask::causal && narrow < block_n && config.q_slots > 1 && !(variant.listed && dim_qk <= 64);
+  static constexpr bool trims = variant.mask == Mask::causal && narrow < block_n && config.q_slots > 1 &&
+                                config.ctas_per_sm == 1 && dim_qk >= (variant.listed ? 80 : 64);
 
   const Params& params;
   SharedStorage<variant, config>& shared;
@@ -135,10 +143,20 @@ struct Consumer {
 
   // Both scorings of a block come here before their softmax.
   template <int columns, bool masked>
-  ATTUNE_DEVICE void finish_scores(const float (&terms)[columns / 2]) {
+  ATTUNE_DEVICE void finish_scores(const float (&terms)[columns / 2], int k_slot) {
     if constexpr (variant.scores == Scores::capped) cap_scores(scores<columns>(), params.call.softcap);
     if constexpr (variant.scores == Scores::general) scale_scores(scores<columns>(), params.call);
-    if (masked && has_terms) {
+    if constexpr (variant.scores == Scores::staged) {
+      if (!has_terms) {
+#pragma unroll
+        for (int j = 0; j < columns / 2; ++j) s[j] *= params.call.scale;
+      } else {
+        add_staged_terms<variant.dtype, variant.tile, block_n, columns>(
+            scores<columns>(), params.call.scale, shared.terms[k_slot][row_group],
+            params.call.has_key_terms ? shared.key_terms[k_slot] : nullptr, warp, lane);
+      }
+    }
+    if (masked && variant.scores == Scores::general && has_terms) {
 #pragma unroll
       for (int j = 0; j < columns / 2; ++j) s[j] += terms[j];
     }
@@ -192,21 +210,24 @@ struct Consumer {
     issue_pv();
     pass_turn();
     float terms[columns / 2];
-    if (finds && has_terms)
+    if (finds && variant.scores == Scores::general && has_terms)
       load_terms<variant.dtype, columns>(terms, params.call, tile(), {row_of(tile(), 0), row_of(tile(), 1)},
                                          block * block_n, lane);
 
     wgmma_wait<1>();
     pin(scores<columns>());
+    const bool k_is_there =
+        asks_for_k && (!finds || dim_qk <= 64) && block > blocks.begin && shared.k_full[k.slot].test(k.parity);
     if (finds && config.q_slots == 1 && block == blocks.begin) arrive(shared.q_free[q.slot][q_part()]);
     float shrink[2] = {1, 1}, block_sum[2];
-    finish_scores<columns, finds>(terms);
+    finish_scores<columns, finds>(terms, k_slot);
     bool moved = false;
     if constexpr (finds) moved = move_max<columns>(scores<columns>(), scale, rows, shrink);
-    exponentiate<columns, finds>(scores<columns>(), scale, rows, block_sum);
+    exponentiate<columns, finds || terms_hide>(scores<columns>(), scale, rows, block_sum);
     pin(scores<columns>());
+    const bool again = !finds && early_vote && outgrown<variant.dtype, terms_hide>(block_sum, rows);
     // The branch keeps the assembler from hoisting the next wait above the exponentials.
-    if (block > blocks.begin) shared.k_full[k.slot].wait(k.parity, "k_full");
+    if (block > blocks.begin && !k_is_there) shared.k_full[k.slot].wait(k.parity, "k_full");
 
     wgmma_wait<0>();
     pin(o);
@@ -219,7 +240,7 @@ struct Consumer {
     } else if constexpr (finds) {
       if (moved) shrink_rows(o, shrink);
     } else {
-      if (outgrown<variant.dtype>(block_sum)) do_again(k_slot, shrink, block_sum);
+      if (early_vote ? again : outgrown<variant.dtype, terms_hide>(block_sum, rows)) do_again(k_slot, shrink, block_sum);
     }
     rows.sum[0] += block_sum[0];
     rows.sum[1] += block_sum[1];
@@ -236,9 +257,9 @@ struct Consumer {
   ATTUNE_DEVICE void do_again(int k_slot, float (&shrink)[2], float (&block_sum)[2]) {
     score_again<variant.dtype, dim_qk, block_n>(s, shared.q[q.slot][row_group][0], warp * 16, rows_per_warpgroup,
                                                 shared.k[k_slot][0], lane);
-    finish_scores<block_n, false>({});
+    finish_scores<block_n, false>({}, k_slot);
     if (move_max<block_n>(s, params.call.scale_log2, rows, shrink)) shrink_rows(o, shrink);
-    exponentiate<block_n, false>(s, params.call.scale_log2, rows, block_sum);
+    exponentiate<block_n, terms_hide>(s, params.call.scale_log2, rows, block_sum);
   }
 
   ATTUNE_DEVICE int blocks_after() const {
@@ -267,11 +288,11 @@ struct Consumer {
     }
   }
 
-  // Whether this block may keep the maximum of those before it. Terms may hide any key, and grow from block to block.
-  // With one slot for Q the last block finds its maximum, whatever it hides: it will not be done again, so Q can go as
+  // Whether this block may keep the maximum of those before it. Terms straight from memory are gone when a block is
+  // done again. With one slot for Q the last block finds its maximum, whatever it hides: it will not be done again, so Q can go as
   // soon as it was read.
   ATTUNE_DEVICE bool may_trust() const {
-    return blocks.is_whole(block) && !has_terms && block >= blocks.begin + (config.q_slots == 1 ? 1 : 0);
+    return blocks.is_whole(block) && !(variant.scores == Scores::general && has_terms) && block >= blocks.begin + (config.q_slots == 1 ? 1 : 0);
   }
 
   // `values_before`: blocks of the tile before whose V this warpgroup has yet to skip.
@@ -308,7 +329,7 @@ struct Consumer {
       const KeyBlocks<int32_t>& walk = tile().blocks[row_group];
       blocks = {walk.begin, walk.whole_begin, walk.whole_end, walk.end};
       block = blocks.end - 1;
-      has_terms = variant.scores == Scores::general && tile().has_terms;
+      has_terms = may_have_terms && tile().has_terms;
       skip_keys(blocks_after());
       shared.q_full[q.slot][q_part()].wait(q.parity, "q_full");
       shared.k_full[k.slot].wait(k.parity, "k_full");
@@ -341,15 +362,18 @@ ATTUNE_DEVICE void run(const Params& params) {
     init_ring(shared.tile_full, shared.tile_free, tile_slots, 4 * config.warpgroups + 3);
     init_ring(&shared.q_full[0][0], &shared.q_free[0][0], config.q_slots * q_parts(config),
               4 * config.warpgroups / q_parts(config));
-    init_ring(shared.k_full, shared.k_free, config.stages_k, 4 * config.warpgroups);
+    init_ring(shared.k_full, shared.k_free, config.stages_k, 4 * config.warpgroups,
+              variant.scores == Scores::staged ? 2 : 1);
     init_ring(shared.v_full, shared.v_free, config.stages_v, 4 * config.warpgroups);
     fence_mbarrier_init();
   }
   __syncthreads();
   if (warp < 4) {
     give_registers<config.producer_registers>();
-    if (!elect_one()) return;
     Producer<variant, config> producer{params, shared};
+    if constexpr (variant.scores == Scores::staged)
+      if (warp == 2) return producer.load_q_and_terms(static_cast<int>(threadIdx.x % 32), elect_one());
+    if (!elect_one()) return;
     if (warp == 0) producer.load_k();
     if (warp == 1) producer.load_v();
     if (warp == 2) producer.load_q();

@@ -1,5 +1,5 @@
 // The producer's lanes of sm90/fwd_ranged: one plans tiles, three bring Q, K and V into shared memory as places there
-// come free.
+// come free. Where scores have terms, a whole warp brings these and Q.
 #pragma once
 
 #include "kernels/common/registers.cuh"
@@ -9,9 +9,9 @@
 #ifdef __CUDACC_RTC__
 namespace attune::device::sm90_fwd_ranged {
 
-// Barriers of a ring: `full` waits for one arrival, `free` for `users`.
-ATTUNE_DEVICE void init_ring(Mbarrier* full, Mbarrier* free, int slots, int users) {
-  for (int i = 0; i < slots; ++i) full[i].init(1), free[i].init(users);
+// Barriers of a ring: `full` waits for `makers`, `free` for `users`.
+ATTUNE_DEVICE void init_ring(Mbarrier* full, Mbarrier* free, int slots, int users, int makers = 1) {
+  for (int i = 0; i < slots; ++i) full[i].init(makers), free[i].init(users);
 }
 
 template <Variant variant, Config config>
@@ -59,20 +59,72 @@ struct Producer {
   }
 
   ATTUNE_DEVICE void load_q() {
-    constexpr int parts = q_parts(config), sharers = row_groups(config) / parts;
     Ring<config.q_slots> q;
-    for_each_tile([&](const Tile& tile) {
-      for (int part = 0; part < parts; ++part) {
-        shared.q_free[q.slot][part].wait(q.parity ^ 1, "q_free");
-        Mbarrier& full = shared.q_full[q.slot][part];
-        full.arrive_expect(sizeof shared.q[0] / parts);
-        for (int w = part * sharers; w < (part + 1) * sharers; ++w)
-          for (int panel = 0; panel < panels_of(variant.dim_qk); ++panel)
-            tma_load_5d(shared.q[q.slot][w][panel], params.call.q, full, panel * panel_columns, 0,
-                        tile.first_q + tile.first_position(params.call.pack, w), tile.head, tile.batch, Evict::first);
+    for_each_tile([&](const Tile& tile) { load_q_of(tile, q); });
+  }
+
+  ATTUNE_DEVICE void load_q_of(const Tile& tile, Ring<config.q_slots>& q) {
+    constexpr int parts = q_parts(config), sharers = row_groups(config) / parts;
+    for (int part = 0; part < parts; ++part) {
+      shared.q_free[q.slot][part].wait(q.parity ^ 1, "q_free");
+      Mbarrier& full = shared.q_full[q.slot][part];
+      full.arrive_expect(sizeof shared.q[0] / parts);
+      for (int w = part * sharers; w < (part + 1) * sharers; ++w)
+        for (int panel = 0; panel < panels_of(variant.dim_qk); ++panel)
+          tma_load_5d(shared.q[q.slot][w][panel], params.call.q, full, panel * panel_columns, 0,
+                      tile.first_q + tile.first_position(params.call.pack, w), tile.head, tile.batch, Evict::first);
+    }
+    q.advance();
+  }
+
+  // By a whole warp: Q, and the terms of each block in the stage of its K. Q of the next tile follows the terms of this
+  // one's last block, which come as early as that K.
+  ATTUNE_DEVICE void load_q_and_terms(int lane, bool leader) {
+    Ring<config.q_slots> q;
+    Ring<config.stages_k> k;
+    for (;;) {
+      shared.tile_full[at.slot].wait(at.parity, "tile_full");
+      const Tile& tile = shared.tiles[at.slot];
+      if (tile.head < 0) return;
+      if (leader) load_q_of(tile, q);
+      const int begin = tile.blocks[0].begin;
+      for (int n = tile.blocks[row_groups(config) - 1].end - 1; n >= begin; --n) {
+        shared.k_free[k.slot].wait(k.parity ^ 1, "k_free");
+        if (tile.has_terms)
+          load_terms(tile, n * config.block_n, k.slot, lane, leader);
+        else if (leader)
+          shared.k_full[k.slot].arrive();
+        k.advance();
       }
-      q.advance();
-    });
+      __syncwarp();  // every lane has read the plan
+      if (leader) shared.tile_free[at.slot].arrive();
+      at.advance();
+    }
+  }
+
+  ATTUNE_DEVICE void load_terms(const Tile& tile, int start, int slot, int lane, bool leader) {
+    const Call& call = params.call;
+    const bool by_lanes = variant.tile != TermTile::none && !call.terms_by_engine;
+    load_key_terms<variant.dtype, variant.tile>(shared.key_terms[slot], call, tile, start, lane);
+    if constexpr (variant.tile != TermTile::none) {
+      if (by_lanes)
+        for (int w = 0; w < row_groups(config); ++w)
+          copy_term_tile_by_lanes<variant.tile, config.block_n>(shared.terms[slot][w], call, tile,
+                                                                tile.first_position(call.pack, w), start, lane);
+    }
+    __syncwarp();  // the leader's arrival speaks for all lanes
+    if (!leader) return;
+    Mbarrier& full = shared.k_full[slot];
+    if (variant.tile == TermTile::none || by_lanes) {
+      full.arrive();
+      return;
+    }
+    if constexpr (variant.tile != TermTile::none) {
+      full.arrive_expect(sizeof shared.terms[0]);
+      for (int w = 0; w < row_groups(config); ++w)
+        copy_term_tile<variant.tile, config.block_n>(shared.terms[slot][w], call, tile,
+                                                     tile.first_position(call.pack, w), start, full);
+    }
   }
 
   // K or V of every tile, last block first.

@@ -10,7 +10,7 @@ using device::sm90_fwd_ranged::Turns;
 constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns,
                            int value_parts = 1) {
   // The producer's lanes plan tiles; consumers take what the register file has beyond that.
-  constexpr int consumer[] = {0, 240, 232, 152, 104}, producer[] = {0, 40, 40, 56, 64};
+  constexpr int consumer[] = {0, 240, 232, 152}, producer[] = {0, 40, 40, 56};
   return {.warpgroups = warpgroups,
           .value_parts = value_parts,
           .block_n = block_n,
@@ -20,6 +20,14 @@ constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages
           .consumer_registers = consumer[warpgroups],
           .producer_registers = producer[warpgroups],
           .turns = turns};
+}
+
+// Two CTAs on an SM, so that one's first loads and last stores lie under the other's products.
+constexpr Config pair_of(int block_n, int stages, int q_slots) {
+  Config config = config_of(1, block_n, stages, stages, q_slots, Turns::none);
+  config.consumer_registers = 208;
+  config.ctas_per_sm = 2;
+  return config;
 }
 
 // For head dims of up to so many panels of 64 columns each. The terms of general scores are registers beside the
@@ -34,22 +42,34 @@ struct Candidate {
 
 constexpr Candidate candidates[] = {
     {1, 1, false, config_of(2, 128, 3, 3, 2, Turns::none), 1.5},
+    {1, 1, false, config_of(3, 96, 3, 3, 2, Turns::none), 1.6},
+    {1, 1, false, config_of(3, 64, 4, 4, 2, Turns::none), 1.6},
     {1, 1, false, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
-    {1, 1, false, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
-    {2, 2, false, config_of(2, 128, 2, 2, 2, Turns::products), 1.5},
+    {1, 1, false, pair_of(128, 2, 2), 0.8},
+    {1, 1, false, pair_of(64, 3, 2), 0.8},
+    {2, 2, false, config_of(2, 128, 3, 2, 2, Turns::products), 1.5},
+    {2, 2, false, config_of(3, 64, 3, 3, 2, Turns::none), 1.5},
+    {2, 2, false, config_of(3, 64, 3, 3, 2, Turns::products), 1.5},
     {2, 2, false, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
-    {2, 2, false, config_of(1, 64, 5, 4, 2, Turns::none), 0.8},
+    {2, 2, false, pair_of(64, 2, 2), 0.8},
+    {3, 2, false, config_of(2, 128, 2, 2, 1, Turns::none), 2.5},
     {3, 2, false, config_of(2, 112, 2, 2, 1, Turns::none), 2.5},
     {3, 2, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
+    {3, 3, false, config_of(2, 96, 2, 2, 1, Turns::none), 2.5},
     {3, 3, false, config_of(2, 80, 2, 2, 1, Turns::none), 2.5},
     {3, 3, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
-    {4, 4, false, config_of(2, 64, 2, 2, 1, Turns::none), 2.9},
+    {4, 4, false, config_of(2, 64, 3, 2, 1, Turns::none), 2.9},
+    {4, 4, false, config_of(2, 80, 2, 2, 1, Turns::none), 2.9},
     {4, 4, false, config_of(1, 64, 2, 2, 1, Turns::none), 1.8},
     {8, 8, false, config_of(2, 32, 2, 2, 1, Turns::none, 2), 5},
+    {1, 1, true, config_of(2, 128, 2, 2, 2, Turns::none), 1.6},
+    {1, 1, true, config_of(3, 64, 3, 3, 2, Turns::none), 1.6},
     {1, 1, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
-    {1, 1, true, config_of(1, 64, 8, 8, 2, Turns::none), 0.8},
-    {2, 2, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
-    {2, 2, true, config_of(1, 64, 5, 4, 2, Turns::none), 0.8},
+    {1, 1, true, pair_of(64, 3, 2), 0.8},
+    {2, 2, true, config_of(2, 128, 2, 2, 1, Turns::products), 1.5},
+    {2, 2, true, config_of(2, 64, 3, 3, 2, Turns::none), 1.5},
+    {2, 2, true, config_of(2, 64, 3, 3, 1, Turns::none), 1.5},
+    {2, 2, true, pair_of(64, 2, 1), 0.8},
     {3, 3, true, config_of(2, 48, 3, 3, 1, Turns::none), 2.5},
     {3, 3, true, config_of(1, 48, 3, 3, 1, Turns::none), 1.5},
     {4, 4, true, config_of(2, 32, 3, 3, 1, Turns::none), 2.9},
@@ -57,12 +77,17 @@ constexpr Candidate candidates[] = {
     {8, 8, true, config_of(2, 32, 2, 2, 1, Turns::none, 2), 5},
 };
 
-static_assert(
-    sizeof(device::sm90_fwd_ranged::SharedStorage<Variant{.dim_qk = 96, .dim_v = 48}, candidates[4].config>) ==
-    shared_bytes(Variant{.dim_qk = 96, .dim_v = 48}, candidates[4].config));
-static_assert(
-    sizeof(device::sm90_fwd_ranged::SharedStorage<Variant{.dim_qk = 192, .dim_v = 128}, candidates[6].config>) ==
-    shared_bytes(Variant{.dim_qk = 192, .dim_v = 128}, candidates[6].config));
+constexpr bool agree(const Variant& variant, const Config& config, size_t bytes) {
+  return static_cast<size_t>(shared_bytes(variant, config)) == bytes;
+}
+template <Variant variant, Config config>
+constexpr bool sizes_agree = agree(variant, config, sizeof(device::sm90_fwd_ranged::SharedStorage<variant, config>));
+
+static_assert(sizes_agree<Variant{.dim_qk = 96, .dim_v = 48}, candidates[0].config>);
+static_assert(sizes_agree<Variant{.dim_qk = 192, .dim_v = 128}, config_of(2, 112, 2, 2, 1, Turns::none)>);
+static_assert(sizes_agree<Variant{.scores = Scores::staged, .tile = TermTile::half}, pair_of(64, 2, 1)>);
+static_assert(sizes_agree<Variant{.dim_qk = 192, .dim_v = 192, .scores = Scores::staged, .tile = TermTile::single},
+                          config_of(2, 48, 3, 3, 1, Turns::none)>);
 
 double block_us(const Problem& problem, const Config& config) {
   constexpr double flops_per_us = 5.5e6;       // of an SM that does nothing but products
@@ -149,7 +174,8 @@ Schedule schedule_for(const Problem& problem, const Candidate& candidate, const 
   schedule.splits = row_groups(candidate.config) == 1 && tiles < parts_per_sm * device.sm_count &&
                     band_of(problem).keys >= 2 * least_part_keys;
   schedule.listed = schedule.splits || has_lengths_on_device(problem) || masks_keys_alone(problem);
-  schedule.grid = schedule.splits ? device.sm_count : std::min<int64_t>(tiles, device.sm_count);
+  const int64_t ctas = int64_t{device.sm_count} * candidate.config.ctas_per_sm;
+  schedule.grid = schedule.splits ? ctas : std::min<int64_t>(tiles, ctas);
   const std::vector<double> costs = tile_costs(problem, candidate, schedule.tiles_m);
   double all = 0;
   for (const double cost : costs) all += cost * static_cast<double>(schedule.pairs);
@@ -171,7 +197,7 @@ std::vector<Choice> best_first(const Problem& problem, const gpu::DeviceProperti
             panels_v = device::sm90_fwd_ranged::panels_of(variant.dim_v);
   // The candidates of the narrowest class that holds both dims.
   const auto fits = [&](const Candidate& c) {
-    return c.panels_qk >= panels_qk && c.panels_v >= panels_v && c.for_terms == (variant.scores == Scores::general);
+    return c.panels_qk >= panels_qk && c.panels_v >= panels_v && c.for_terms == (variant.scores == Scores::general || variant.scores == Scores::staged);
   };
   const auto* narrowest = std::ranges::find_if(candidates, fits);
   std::vector<Choice> choices;

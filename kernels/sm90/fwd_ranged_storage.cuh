@@ -5,6 +5,7 @@
 #include "kernels/common/wgmma.cuh"
 #include "kernels/sm90/call.cuh"
 #include "kernels/sm90/scores.cuh"
+#include "kernels/sm90/term_stages.cuh"
 #include "kernels/sm90/tile_plan.cuh"
 
 namespace attune::device::sm90_fwd_ranged {
@@ -17,6 +18,7 @@ struct Variant {
   int dim_v = 128;
   Mask mask = Mask::full;
   Scores scores = Scores::plain;
+  TermTile tile = TermTile::none;  // of Scores::staged
   bool listed = false;  // tiles: their lengths live on the device, or their keys are split
 };
 
@@ -35,6 +37,7 @@ struct Config {
   int consumer_registers = 240;
   int producer_registers = 24;
   Turns turns = Turns::none;
+  int ctas_per_sm = 1;
 };
 
 struct Params {
@@ -54,6 +57,9 @@ struct alignas(1024) SharedStorage {
   uint8_t q[config.q_slots][row_groups(config)][panels_of(variant.dim_qk)][panel_bytes(rows_per_warpgroup)];
   uint8_t k[config.stages_k][panels_of(variant.dim_qk)][panel_bytes(config.block_n)];
   uint8_t v[config.stages_v][panels_of(variant.dim_v)][panel_bytes(config.block_n)];
+  // Terms of the blocks of K in the same stages; a few bytes where there are none.
+  uint8_t terms[config.stages_k][row_groups(config)][max_of(TermLayout{variant.tile, config.block_n}.bytes(), 16)];
+  float key_terms[config.stages_k][variant.scores == Scores::staged ? config.block_n : 4];
   Tile tiles[tile_slots];
   Mbarrier tile_full[tile_slots], tile_free[tile_slots];
   Mbarrier q_full[config.q_slots][q_parts(config)], q_free[config.q_slots][q_parts(config)];

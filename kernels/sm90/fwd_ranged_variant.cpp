@@ -41,24 +41,76 @@ Mask mask_of(const Problem& problem) {
   return Mask::full;
 }
 
+namespace {
+
+// Terms that differ by row, so that they come as a tile; others come as a vector.
+bool differs_by_row(attune_features feature, const attune_score_strides& strides, const Problem& problem) {
+  return problem.has(feature) && strides.query != 0;
+}
+bool bias_differs(const Problem& problem) { return differs_by_row(ATTUNE_BIAS, problem.bias, problem); }
+bool mask_differs(const Problem& problem) { return differs_by_row(ATTUNE_MASK, problem.mask, problem); }
+
+bool terms_differ_by_head_or_row(const Problem& problem) {
+  const auto differ = [&](attune_features feature, const attune_score_strides& strides) {
+    return problem.has(feature) && (strides.query != 0 || strides.head != 0);
+  };
+  return differ(ATTUNE_BIAS, problem.bias) || differ(ATTUNE_MASK, problem.mask);
+}
+
+// Whether terms can wait in shared memory: one tensor as a tile that the copy engine takes, others as vectors that all
+// heads of a tile share.
+bool can_be_staged(const Problem& problem) {
+  if (problem.softcap != 0 || !is_ordinary(problem.scale)) return false;
+  if (bias_differs(problem) && mask_differs(problem)) return false;
+  const bool packs = pack_of(problem).log2 > 0;
+  const auto shares_vector = [&](attune_features feature, const attune_score_strides& strides) {
+    return !packs || !problem.has(feature) || strides.head == 0;
+  };
+  const TermTile tile = tile_of(problem);
+  if (tile == TermTile::none)
+    return shares_vector(ATTUNE_BIAS, problem.bias) && shares_vector(ATTUNE_MASK, problem.mask);
+  const attune_score_strides& strides = tile_strides(problem);
+  const auto fits = [&](int64_t stride) { 
+    const int64_t bytes = stride * static_cast<int>(tile);
+    return bytes >= 0 && bytes % 16 == 0 && bytes < int64_t{1} << 40;
+  };
+  return !packs && strides.key == 1 && fits(strides.query) && fits(strides.head) && fits(strides.batch);
+}
+
+}  // namespace
+
+TermTile tile_of(const Problem& problem) {
+  if (mask_differs(problem)) return TermTile::mask;
+  if (!bias_differs(problem)) return TermTile::none;
+  return problem.bias_dtype == Dtype::f32 ? TermTile::single : TermTile::half;
+}
+const attune_score_strides& tile_strides(const Problem& problem) {
+  return mask_differs(problem) ? problem.mask : problem.bias;
+}
+
 Scores scores_of(const Problem& problem) {
-  if (problem.has(ATTUNE_BIAS) || problem.has(ATTUNE_MASK)) return Scores::general;
+  if (problem.has(ATTUNE_BIAS) || problem.has(ATTUNE_MASK))
+    return can_be_staged(problem) ? Scores::staged : Scores::general;
   if (problem.softcap != 0) return Scores::capped;
   return is_ordinary(problem.scale) ? Scores::plain : Scores::general;
 }
 
 Variant variant_of(const Problem& problem, bool listed) {
+  const Scores scores = scores_of(problem);
   return {static_cast<device::Dtype>(problem.dtype),
           padded_qk(problem.dim_qk),
           padded_v(problem),
           mask_of(problem),
-          scores_of(problem),
+          scores,
+          scores == Scores::staged ? tile_of(problem) : TermTile::none,
           listed};
 }
 
 Pack pack_of(const Problem& problem) {
   const int64_t group = problem.group();
   if (group == 1 || rows_per_warpgroup % group != 0) return {0};
+  // Terms wait in shared memory for one head alone, and that gains more than full tiles do, unless rows are few.
+  if (problem.seq_q >= rows_per_warpgroup && terms_differ_by_head_or_row(problem)) return {0};
   const int64_t together = device::ceil_div<int64_t>(problem.seq_q * group, rows_per_warpgroup);
   const int64_t apart = device::ceil_div<int64_t>(problem.seq_q, rows_per_warpgroup) * group;
   return {together < apart ? std::countr_zero(static_cast<uint64_t>(group)) : 0};

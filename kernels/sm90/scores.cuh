@@ -10,45 +10,40 @@ namespace attune::device::sm90 {
 enum class Scores : int32_t {
   plain,   // products
   capped,  // tanh of them
-  general  // products, or tanh of them, and terms: a bias, a boolean mask (score_terms.cuh)
+  staged,  // products and terms, a bias or a boolean mask, that come by shared memory (term_stages.cuh)
+  general  // products, or tanh of them, and terms of any strides, straight from memory (score_terms.cuh)
 };
+
+// Terms that every score has one of its own of, by the bytes of an element.
+enum class TermTile : int32_t { none = 0, mask = 1, half = 2, single = 4 };
 
 #ifdef __CUDACC_RTC__
 
-// tanh(x) for |x| <= 1 to 6e-7 of itself: on the multiply-add pipes, where the unit of exp2 is what the softmax waits
-// for. Fitted by Remez' algorithm to tanh(x) / x over x^2.
-ATTUNE_DEVICE float tanh_near_zero(float x) {
-  const float u = x * x;
-  float y = -0.00306706037f;
-  y = fmaf(y, u, 0.0167431142f);
-  y = fmaf(y, u, -0.0516056757f);
-  y = fmaf(y, u, 0.132814333f);
-  y = fmaf(y, u, -0.333290428f);
-  y = fmaf(y, u, 0.999999404f);
-  return x * y;
-}
-
-// To 2e-7 of 1, for any x. An infinite power gives 1 or -1.
+// tanh(x) to 2e-7 of 1. An infinite power gives 1 or -1.
 ATTUNE_DEVICE float tanh_anywhere(float x) {
   constexpr float two_log2_e = 2.88539008177793f;
   return fmaf(-2.f, reciprocal_approx(exp2_approx(x * two_log2_e) + 1.f), 1.f);
 }
 
-// Scores become tanh of themselves times the factor. A warp takes the polynomial if it holds for all of its scores.
+// Scores become tanh of themselves times the factor. Near zero, where those of models are, a polynomial on the
+// multiply-add pipes is cheaper than the unit of exp2, which the softmax waits for. A warp takes it if it holds for all
+// of its scores.
 template <int count>
 ATTUNE_DEVICE void cap_scores(float (&s)[count], const Softcap& softcap) {
   float largest = 0;
 #pragma unroll
-  for (int j = 0; j < count; ++j) {
-    s[j] *= softcap.factor;
-    largest = fmaxf(largest, fabsf(s[j]));
-  }
-  if (__any_sync(0xffffffffu, largest > 1.f)) {
+  for (int j = 0; j < count; ++j) largest = fmaxf(largest, fabsf(s[j]));
+  if (!__any_sync(0xffffffffu, largest > softcap.near_limit)) {
 #pragma unroll
-    for (int j = 0; j < count; ++j) s[j] = tanh_anywhere(s[j]);
+    for (int j = 0; j < count; ++j) {
+      const float square = s[j] * s[j];
+      float y = fmaf(softcap.near[3], square, softcap.near[2]);
+      y = fmaf(y, square, softcap.near[1]);
+      s[j] *= fmaf(y, square, softcap.near[0]);
+    }
   } else {
 #pragma unroll
-    for (int j = 0; j < count; ++j) s[j] = tanh_near_zero(s[j]);
+    for (int j = 0; j < count; ++j) s[j] = tanh_anywhere(s[j] * softcap.factor);
   }
 }
 

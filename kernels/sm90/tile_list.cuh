@@ -100,7 +100,8 @@ struct Walk {
   int begin, count;
 };
 
-// Calls visit(walk) with every tile: a warp takes a sequence, its lanes take tiles.
+// Calls visit(walk, first, step) with every tile: a warp takes a sequence, and its lanes take tiles, or where tiles are
+// cut, which are few then, every 32nd part of each tile.
 template <Config config, typename Visit>
 ATTUNE_DEVICE void for_each_tile(const Params& params, Visit visit) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -118,14 +119,15 @@ ATTUNE_DEVICE void for_each_tile(const Params& params, Visit visit) {
     tile.band = band_of<int32_t>(params.visibility, tile.rows_used, rows.seq_q == 0 ? 0 : rows.seq_k);
     if (params.key_mask.data != nullptr) look_at_mask(params, b, lane, tile);
     const int end_row = max_of(tile.rows_used - 1, 0);
-    for (int m = lane; m * params.tile_positions < tile.rows_stored; m += 32) {
+    const bool cuts = params.wanted_tiles > 0;
+    for (int m = cuts ? 0 : lane; m * params.tile_positions < tile.rows_stored; m += cuts ? 1 : 32) {
       tile.position = m * params.tile_positions;
       const int first = min_of(tile.position, end_row);
       const int last = min_of(tile.position + params.tile_positions - 1, end_row);
       const auto blocks = key_blocks(tile.band, first, last, params.block_n);
       walk.begin = blocks.begin;
       walk.count = blocks.count();
-      visit(walk);
+      visit(walk, cuts ? lane : 0, cuts ? 32 : 1);
     }
   }
 }
@@ -137,12 +139,13 @@ ATTUNE_DEVICE int64_t part_blocks(const Params& params, uint64_t blocks) {
   return max_of<int64_t>(fair, params.least_blocks);
 }
 
-// Calls visit(bin, i, parts) with every part of a tile; `bin` counts from the longest.
-template <typename Visit>
-ATTUNE_DEVICE void for_each_part(const Params& params, const Walk& walk, int64_t most_blocks, Visit visit) {
-  const int parts = max_of(static_cast<int>(ceil_div<int64_t>(walk.count, most_blocks)), 1);
-  const int bin = bins - 1 - min_of(walk.count / parts >> params.cost_shift, bins - 1);
-  for (int i = 0; i < parts; ++i) visit(bin, i, parts);
+ATTUNE_DEVICE int parts_of(const Walk& walk, int64_t most_blocks) {
+  return max_of(static_cast<int>(ceil_div<int64_t>(walk.count, most_blocks)), 1);
+}
+
+// Tiles and parts of so many blocks; bins count from the longest.
+ATTUNE_DEVICE int bin_of(const Params& params, const Walk& walk, int parts) {
+  return bins - 1 - min_of(walk.count / parts >> params.cost_shift, bins - 1);
 }
 
 // Makes a place for the parts of a tile and returns the first of them, or -1 if there is no room.
@@ -166,12 +169,15 @@ ATTUNE_DEVICE void run(const Params& params) {
   if (bin == 0) shared.blocks = 0, shared.next_part = shared.next_split_tile = 0;
   __syncthreads();
   if (params.wanted_tiles > 0) {
-    for_each_tile<config>(params, [&](const Walk& walk) { shared_add(&shared.blocks, uint64_t(walk.count)); });
+    for_each_tile<config>(params, [&](const Walk& walk, int first, int) {
+      if (first == 0) shared_add(&shared.blocks, uint64_t(walk.count));
+    });
     __syncthreads();
   }
   const int64_t most_blocks = part_blocks(params, shared.blocks);
-  for_each_tile<config>(params, [&](const Walk& walk) {
-    for_each_part(params, walk, most_blocks, [&](int of, int, int) { shared_add(&shared.first[of], 1); });
+  for_each_tile<config>(params, [&](const Walk& walk, int first, int step) {
+    const int parts = parts_of(walk, most_blocks);
+    for (int i = first; i < parts; i += step) shared_add(&shared.first[bin_of(params, walk, parts)], 1);
   });
   __syncthreads();
 
@@ -188,24 +194,26 @@ ATTUNE_DEVICE void run(const Params& params) {
   shared.first[bin] -= own;
   __syncthreads();
 
-  for_each_tile<config>(params, [&](const Walk& walk) {
+  for_each_tile<config>(params, [&](const Walk& walk, int first, int step) {
+    const int parts = parts_of(walk, most_blocks);
     int first_part = -1;
-    for_each_part(params, walk, most_blocks, [&](int of, int i, int parts) {
+    if (parts > 1) {  // lanes have the same tile
+      if (first == 0) first_part = start_split(params, shared.next_part, shared.next_split_tile, walk.tile, parts);
+      first_part = __shfl_sync(0xffffffffu, first_part, 0);
+    }
+    for (int i = first; i < parts; i += step) {
       ListedTile tile = walk.tile;
       tile.part = -1;
-      if (parts > 1) {
-        if (i == 0) first_part = start_split(params, shared.next_part, shared.next_split_tile, tile, parts);
-        if (first_part >= 0) {
-          tile.part = first_part + i;
-          tile.begin_block = walk.begin + static_cast<int>(int64_t{walk.count} * i / parts);
-          tile.end_block = walk.begin + static_cast<int>(int64_t{walk.count} * (i + 1) / parts);
-        } else if (i > 0) {
-          tile.rows_used = tile.rows_stored = tile.band.keys = 0;  // the first part is the whole tile
-        }
+      if (first_part >= 0) {
+        tile.part = first_part + i;
+        tile.begin_block = walk.begin + static_cast<int>(int64_t{walk.count} * i / parts);
+        tile.end_block = walk.begin + static_cast<int>(int64_t{walk.count} * (i + 1) / parts);
+      } else if (i > 0) {
+        tile.rows_used = tile.rows_stored = tile.band.keys = 0;  // the first part is the whole tile
       }
-      const int place = shared_add(&shared.first[of], 1);
+      const int place = shared_add(&shared.first[bin_of(params, walk, parts)], 1);
       if (place < params.most_tiles) params.tiles[place] = tile;
-    });
+    }
   });
   __syncthreads();
   if (bin == 0) params.counts->split_tiles = min_of(shared.next_split_tile, params.most_split_tiles);

@@ -25,8 +25,11 @@ uint64_t swizzle_span_bytes(CUtensorMapSwizzle swizzle) {
   return 0;
 }
 
-CUtensorMapDataType type_of(Dtype dtype) {
-  switch (dtype) {
+CUtensorMapDataType type_of(const TensorMapSpec& spec) {
+  if (spec.element_bytes == 1) return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  if (spec.element_bytes == 2) return CU_TENSOR_MAP_DATA_TYPE_UINT16;
+  if (spec.element_bytes == 4) return CU_TENSOR_MAP_DATA_TYPE_UINT32;
+  switch (spec.dtype) {
     case Dtype::f16:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
     case Dtype::bf16:
@@ -74,7 +77,7 @@ class Table {
       fail(ATTUNE_INTERNAL_ERROR, "a tensor map for {}, which is not aligned to {} bytes", pointer,
            tensor_map_alignment);
     const uint32_t element_strides[5] = {1, 1, 1, 1, 1};
-    driver.check(driver.cuTensorMapEncodeTiled(&map, type_of(spec.dtype), spec.rank, const_cast<void*>(pointer),
+    driver.check(driver.cuTensorMapEncodeTiled(&map, type_of(spec), spec.rank, const_cast<void*>(pointer),
                                                spec.dims.data(), spec.stride_bytes.data(), spec.box.data(),
                                                element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, spec.swizzle,
                                                spec.promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
@@ -96,7 +99,7 @@ std::string tensor_map_refusal(const TensorMapSpec& spec) {
   for (uint32_t i = 0; i + 1 < spec.rank; ++i)
     if (spec.stride_bytes[i] % stride_unit_bytes != 0 || spec.stride_bytes[i] >= stride_limit_bytes)
       return fmt::format("stride {} is {} bytes, not a multiple of 16 below 2^40", i + 1, spec.stride_bytes[i]);
-  const uint64_t row_bytes = spec.box[0] * static_cast<uint64_t>(bytes_of(spec.dtype));
+  const uint64_t row_bytes = spec.box[0] * (spec.element_bytes != 0 ? spec.element_bytes : static_cast<uint64_t>(bytes_of(spec.dtype)));
   if (row_bytes % stride_unit_bytes != 0) return fmt::format("a box row is {} bytes, not a multiple of 16", row_bytes);
   if (const uint64_t span = swizzle_span_bytes(spec.swizzle); span != 0 && row_bytes > span)
     return fmt::format("a box row is {} bytes, more than the swizzle's {}", row_bytes, span);

@@ -21,7 +21,7 @@ struct TensorMapSpec {
   Dtype dtype = Dtype::f16;
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
   CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  uint32_t reserved = 0;
+  uint32_t element_bytes = 0;  // of elements that are no numbers to the engine: 1, 2 or 4; 0: those of `dtype`
 };
 
 static_assert(std::has_unique_object_representations_v<TensorMapSpec>, "compared and hashed by its bytes");

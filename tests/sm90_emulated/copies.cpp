@@ -291,6 +291,22 @@ void arrive_after_copies(uint64_t* barrier) {
                                  }});
 }
 
+namespace {
+
+uint8_t element_bytes_of(gpu::CUtensorMapDataType type) {
+  switch (type) {
+    case gpu::CU_TENSOR_MAP_DATA_TYPE_UINT8:
+      return 1;
+    case gpu::CU_TENSOR_MAP_DATA_TYPE_UINT32:
+    case gpu::CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+}  // namespace
+
 gpu::Driver driver_for_maps() {
   gpu::Driver driver;
   driver.version = 13000;
@@ -309,7 +325,7 @@ gpu::Driver driver_for_maps() {
       if (i > 0) map.strides[i - 1] = strides[i - 1];
     }
     map.rank = static_cast<uint8_t>(rank);
-    map.element_bytes = type == gpu::CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
+    map.element_bytes = element_bytes_of(type);
     map.swizzle = static_cast<uint8_t>(swizzle);
     *out = {};
     std::memcpy(out, &map, sizeof map);

@@ -8,8 +8,10 @@
 #include "tests/sm90_emulated/fwd_ranged_instances.hpp"
 
 ATTUNE_EMULATED(sm90_tile_list, (), (.warps = 32))
-ATTUNE_EMULATED(sm90_combine, (.dtype = Dtype::f16), (.warps = 4))
-ATTUNE_EMULATED(sm90_combine, (.dtype = Dtype::bf16), (.warps = 4))
+ATTUNE_EMULATED(sm90_combine, (.dtype = Dtype::f16), (.rows = 4, .warps_per_row = 1))
+ATTUNE_EMULATED(sm90_combine, (.dtype = Dtype::bf16), (.rows = 4, .warps_per_row = 1))
+ATTUNE_EMULATED(sm90_combine, (.dtype = Dtype::f16), (.rows = 1, .warps_per_row = 8))
+ATTUNE_EMULATED(sm90_combine, (.dtype = Dtype::bf16), (.rows = 1, .warps_per_row = 8))
 
 ATTUNE_RANGED(f16, 64, 64, causal, plain, true, ATTUNE_D64_2X128)
 ATTUNE_RANGED(bf16, 128, 128, causal, plain, true, ATTUNE_D128_2X128)

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <vector>
 
@@ -18,10 +19,22 @@ std::string_view short_scope(std::string_view scope) { return scope.substr(scope
 
 }  // namespace
 
+namespace {
+
+bool is_of(const Instance& instance, const jit::DeviceUnit& unit) {
+  return instance.scope == short_scope(unit.scope) && instance.variant == unit.variant &&
+         instance.config == unit.config;
+}
+
+}  // namespace
+
+bool has_instance(const jit::DeviceUnit& unit) {
+  return std::ranges::any_of(instances(), [&](const Instance& instance) { return is_of(instance, unit); });
+}
+
 const Instance& find_instance(const jit::DeviceUnit& unit) {
   for (const Instance& instance : instances())
-    if (instance.scope == short_scope(unit.scope) && instance.variant == unit.variant &&
-        instance.config == unit.config) {
+    if (is_of(instance, unit)) {
       if (instance.params_bytes != unit.params_bytes)
         throw std::runtime_error(fmt::format("{}: Params have {} bytes here and {} for the host", unit.name,
                                              instance.params_bytes, unit.params_bytes));

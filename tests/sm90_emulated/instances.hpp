@@ -16,6 +16,7 @@ struct Instance {
   void (*run)(const void* params);
 };
 void register_instance(Instance instance);
+bool has_instance(const jit::DeviceUnit& unit);
 const Instance& find_instance(const jit::DeviceUnit& unit);  // throws with the line to add
 struct Registered {
   explicit Registered(Instance instance) { register_instance(std::move(instance)); }

@@ -95,6 +95,17 @@ std::vector<Options> every_configuration(std::string_view kernel, const std::str
   return list;
 }
 
+std::vector<Options> compiled_configurations(std::string_view kernel, const std::string& problem,
+                                             std::initializer_list<uint64_t> seeds, int sm_count) {
+  std::vector<Options> list = every_configuration(kernel, problem, seeds, sm_count);
+  std::erase_if(list, [&](const Options& options) {
+    const gpu::Recipe recipe =
+        gpu::find_gpu_kernel(kernel).recipe(parse_problem(problem), device_of(sm_count), options.config);
+    return !std::ranges::all_of(recipe.steps, [](const gpu::Step& step) { return has_instance(step.unit); });
+  });
+  return list;
+}
+
 std::string verdict(std::string_view kernel, const lab::Case& c, std::span<const Options> runs) {
   if (runs.empty()) return fmt::format("{} has no configuration for '{}'", kernel, c.problem);
   static cpu::Threads threads{attune_options{}};

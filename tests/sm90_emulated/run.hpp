@@ -32,6 +32,10 @@ std::vector<std::string> run(std::string_view kernel, const Problem& problem, co
 std::vector<Options> every_configuration(std::string_view kernel, const std::string& problem,
                                          std::initializer_list<uint64_t> seeds = {0, 1, 2, 3, 4}, int sm_count = 2);
 
+// Those of them that are compiled for the emulator.
+std::vector<Options> compiled_configurations(std::string_view kernel, const std::string& problem,
+                                             std::initializer_list<uint64_t> seeds = {0, 1, 2, 3, 4}, int sm_count = 2);
+
 // What the lab's gate says of the kernel's results: "", or for each run what is wrong with it and what the machine
 // noted. Inputs and reference are made once.
 std::string verdict(std::string_view kernel, const lab::Case& c, std::span<const Options> runs);
