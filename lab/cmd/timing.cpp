@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <future>
 
 #include "core/error.hpp"
 #include "cpu/amx_absence.hpp"
@@ -20,6 +21,10 @@ namespace {
 
 // Timing should not wait minutes for a check: beyond this work a sample of the rows is compared.
 constexpr double check_all_rows_flops = 0x1p28;
+
+// On a GPU entrants are judged together: starting a process and its CUDA takes longer than the check, and nothing is
+// timed yet. A CPU's checks take all of it.
+constexpr size_t judged_at_once = 8;
 
 const Recording& recording_named(const Result& result, const std::string& name) {
   return *std::ranges::find(result.measurement.recordings, name, &Recording::name);
@@ -118,19 +123,29 @@ std::vector<Timekeeper::Candidate> Timekeeper::judge(const std::string& problem,
   Case what;
   what.problem = problem;
   what.seed = seed_;
+  std::vector<const Entrant*> outside;
+  std::vector<nlohmann::json> jobs;
+  for (const Entrant& entrant : entrants) {
+    if (entrant.own()) continue;
+    outside.push_back(&entrant);
+    jobs.push_back(to_json(CheckJob{backend_.name, entrant, {what}, 0, check_all_rows_flops}));
+  }
+  auto judged = std::async(gpu_ ? std::launch::async : std::launch::deferred, [&] {
+    return run_trials(jobs, trials_, gpu_ ? judged_at_once : 1, [&](size_t job, const AtWork&) {
+      if (progress) progress({Progress::Phase::prepare, outside[job]->name});
+    });
+  });
   const std::vector<Outcome> own = check_own(what, entrants);
+  const std::vector<TrialAnswer> answers = judged.get();
   std::vector<Candidate> candidates;
-  size_t own_checked = 0;
+  size_t own_checked = 0, answered = 0;
   for (Entrant entrant : entrants) {
     Outcome outcome;
     if (entrant.own()) {
       outcome = own[own_checked++];
       entrant.kernel = outcome.of.kernel;
     } else {
-      const CheckJob job{backend_.name, entrant, {what}, 0, check_all_rows_flops};
-      const TrialAnswer answer = run_trial(to_json(job), trials_, [&](const AtWork&) {
-        if (progress) progress({Progress::Phase::prepare, entrant.name});
-      });
+      const TrialAnswer& answer = answers[answered++];
       if (!answer.done) {
         not_timed.push_back({entrant, NotTimed::Kind::lost, answer.lost, Outcome{what, {}, {}, {}, {}}});
         continue;

@@ -8,11 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <mutex>
 
 #include "core/error.hpp"
 #include "lab/measure/contender.hpp"
@@ -36,9 +39,26 @@ std::vector<std::string> command_for(const nlohmann::json& job, const TrialOptio
     command.insert(command.end(), {"trial", std::to_string(answer_descriptor)});
     return command;
   }
-  show_package_to_python(package_beside(own_folder()));
   const std::string engine = library_in(own_folder(), "libattune_lab_engine.so", "a function of Python");
   return {options.python, "-m", "attune.lab", "trial", "--engine", engine, std::to_string(answer_descriptor)};
+}
+
+// This process's, with the package where Python finds it. It is not set here: other threads read it meanwhile.
+std::vector<std::string> environment_for(const nlohmann::json& job) {
+  constexpr std::string_view name = "PYTHONPATH=";
+  const std::string path = needs_python(job) ? python_path_with(package_beside(own_folder())) : "";
+  std::vector<std::string> all;
+  for (char** each = environ; *each != nullptr; ++each)
+    if (path.empty() || !std::string_view(*each).starts_with(name)) all.emplace_back(*each);
+  if (!path.empty()) all.push_back(std::string(name) + path);
+  return all;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
@@ -54,14 +74,12 @@ File file_holding(const std::string& text) {
 // A process in a group of its own, so that whatever it starts ends with it.
 class Process {
  public:
-  Process(std::vector<std::string> command, const std::string& input) {
+  Process(std::vector<std::string> command, std::vector<std::string> environment, const std::string& input) {
     const File file = file_holding(input);
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) fail(ATTUNE_INTERNAL_ERROR, "no pipe can be made: {}", std::strerror(errno));
     answers_ = ends[0];
-    std::vector<char*> arguments;
-    for (std::string& word : command) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
+    const std::vector<char*> arguments = pointers_to(command), variables = pointers_to(environment);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     // What foreign code prints is a remark, never part of this command's output. The pipe's end is moved last: it may
@@ -72,7 +90,7 @@ class Process {
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    const int error = posix_spawnp(&pid_, arguments[0], &actions, &attributes, arguments.data(), environ);
+    const int error = posix_spawnp(&pid_, arguments[0], &actions, &attributes, arguments.data(), variables.data());
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
@@ -134,7 +152,7 @@ std::vector<nlohmann::json> lines_of(std::string& text) {
 class Conversation {
  public:
   Conversation(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress)
-      : options_(options), progress_(progress), process_(command_for(job, options), job.dump()) {}
+      : options_(options), progress_(progress), process_(command_for(job, options), environment_for(job), job.dump()) {}
 
   TrialAnswer answer() {
     for (bool more = true; more;) {
@@ -190,6 +208,25 @@ class Conversation {
 
 TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress) {
   return Conversation(job, options, progress).answer();
+}
+
+std::vector<TrialAnswer> run_trials(const std::vector<nlohmann::json>& jobs, const TrialOptions& options,
+                                    size_t at_once, const TrialsProgress& progress) {
+  std::vector<TrialAnswer> answers(jobs.size());
+  std::atomic<size_t> next = 0;
+  std::mutex telling;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < jobs.size();)
+      answers[i] = run_trial(jobs[i], options, [&](const AtWork& now) {
+        const std::lock_guard lock(telling);
+        if (progress) progress(i, now);
+      });
+  };
+  std::vector<std::future<void>> others;
+  for (size_t i = 1; i < std::min(at_once, jobs.size()); ++i) others.push_back(std::async(std::launch::async, work));
+  work();
+  for (std::future<void>& other : others) other.get();
+  return answers;
 }
 
 std::vector<Outcome> judge_apart(const CheckJob& job, const TrialOptions& options) {

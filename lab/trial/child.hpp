@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lab/trial/job.hpp"
 
@@ -27,6 +28,12 @@ struct TrialAnswer {
 
 using TrialProgress = std::function<void(const AtWork&)>;
 TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress = {});
+
+// Each job in a process of its own, `at_once` of them at a time; the answers are in the order of the jobs. `progress`
+// is told the job, never by two at the same time.
+using TrialsProgress = std::function<void(size_t job, const AtWork&)>;
+std::vector<TrialAnswer> run_trials(const std::vector<nlohmann::json>& jobs, const TrialOptions& options,
+                                    size_t at_once, const TrialsProgress& progress = {});
 
 // An entrant judged. Whoever is lost has failed the case that it was at, with what happened as the failure, and has no
 // outcome at the cases after it.
