@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <future>
 
 #include "core/error.hpp"
 #include "cpu/amx_absence.hpp"
@@ -94,11 +93,9 @@ Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protoco
       protocol_(std::move(protocol)),
       seed_(seed),
       twin_(twin),
-      trials_(std::move(trials)) {
-  if (backend.executor->device_kind() == DeviceKind::cuda) {
-    gpu_ = std::make_unique<CudaGpu>();
-    if (protocol_.mode == "cpu") protocol_.mode = name_of(GpuMode::steady);
-  }
+      gpu_(backend.executor->device_kind() == DeviceKind::cuda ? std::make_unique<CudaGpu>() : nullptr),
+      trials_(std::move(trials), gpu_ != nullptr) {
+  if (gpu_ && protocol_.mode == "cpu") protocol_.mode = name_of(GpuMode::steady);
 }
 
 Timekeeper::~Timekeeper() = default;
@@ -130,13 +127,12 @@ std::vector<Timekeeper::Candidate> Timekeeper::judge(const std::string& problem,
     outside.push_back(&entrant);
     jobs.push_back(to_json(CheckJob{backend_.name, entrant, {what}, 0, check_all_rows_flops}));
   }
-  auto judged = std::async(gpu_ ? std::launch::async : std::launch::deferred, [&] {
-    return run_trials(jobs, trials_, gpu_ ? judged_at_once : 1, [&](size_t job, const AtWork&) {
-      if (progress) progress({Progress::Phase::prepare, outside[job]->name});
-    });
-  });
-  const std::vector<Outcome> own = check_own(what, entrants);
-  const std::vector<TrialAnswer> answers = judged.get();
+  std::vector<Outcome> own;
+  const std::vector<TrialAnswer> answers = trials_.run_all(
+      jobs, gpu_ ? judged_at_once : 1, [&] { own = check_own(what, entrants); },
+      [&](size_t job, const AtWork&) {
+        if (progress) progress({Progress::Phase::prepare, outside[job]->name});
+      });
   std::vector<Candidate> candidates;
   size_t own_checked = 0, answered = 0;
   for (Entrant entrant : entrants) {
@@ -187,9 +183,10 @@ std::optional<Rounds> Timekeeper::measure(const Problem& parsed, const std::stri
     for (const Candidate& candidate : candidates) entrants.push_back(candidate.entrant);
     const auto ceilings = ceilings_of(parsed, candidates);
     if (all_own(entrants))
-      return run_rounds({parsed, entrants, ceilings, protocol_, twin_}, gpu_.get(), pools_, [](size_t) {}, progress);
+      return run_rounds(
+          {parsed, entrants, ceilings, protocol_, twin_}, gpu_.get(), pools_, [](std::optional<size_t>) {}, progress);
     const RoundsJob job{backend_.name, problem, entrants, ceilings, protocol_, twin_};
-    TrialAnswer answer = run_trial(to_json(job), trials_, [&](const AtWork& now) {
+    TrialAnswer answer = trials_.run(to_json(job), [&](const AtWork& now) {
       if (progress && !now.contender.empty())
         progress({Progress::Phase::rounds, now.contender, now.round, protocol_.rounds});
     });
