@@ -1,8 +1,8 @@
 """python3 -m attune.lab trial: judges and times functions of Python, for the attune command.
 
 The command starts this process, writes jobs to standard input, a line each, and reads the answers from a descriptor.
-The engine does the work; here a function becomes a contender: attune/attune_contender.h through ctypes. docs/your-kernel.md says
-what a function is given and gives.
+The engine does the work; here a function becomes a contender: attune/attune_contender.h through ctypes.
+docs/your-kernel.md says what a function is given and gives.
 """
 
 from __future__ import annotations
