@@ -43,10 +43,9 @@ SANITIZER_OPTIONS = {
     "TSAN_OPTIONS": f"die_after_fork=0:second_deadlock_stack=1:{SYMBOLIZER}",
     "ATTUNE_TEST_BUDGET": "small",
 }
-# Kernels with mistakes, among them stores past the end, are there for `attune check` to notice, and code from outside
-# that crashes, hangs and writes where it must not for `attune try`; what needs a GPU or computes with constants has no
-# memory to look at. The emulator of Hopper kernels looks at their memory itself.
-NOT_FOR_SANITIZERS = ("mutants", "lab_trial", "ptx", "sm90", "sm90_emulated")
+# Kernels with mistakes, among them stores past the end, are there for `attune check` to notice; what needs a GPU or
+# computes with constants has no memory to look at. The emulator of Hopper kernels looks at their memory itself.
+NOT_FOR_SANITIZERS = ("mutants", "ptx", "sm90", "sm90_emulated")
 # The folders that take longest begin, so that no core is idle at the end.
 LONGEST = ["jit", "any", "mutants", "cpu", "lab"]
 # jit compiles the promised kernels, which others then find in the cache: side by side, each would compile them.

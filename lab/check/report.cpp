@@ -32,6 +32,11 @@ std::string figures_of_output(const Judgement& j) {
   return text + fmt::format(", {}", rows_text(j));
 }
 
+// It crashed, hung or gave up before there was a result.
+bool nothing_compared(const Outcome& outcome) {
+  return !outcome.ok() && !outcome.of.oracle && outcome.judgement.total_rows == 0;
+}
+
 }  // namespace
 
 nlohmann::json to_json(const Outcome& outcome) {
@@ -84,9 +89,11 @@ std::string line_of(const Outcome& outcome) {
   const Case& c = outcome.of;
   if (!outcome.unsupported.empty()) return fmt::format("none  {}: {}", c.problem, outcome.unsupported);
   const std::string what = c.oracle ? std::string(name_of(*c.oracle)) : std::string(name_of(c.input));
-  std::string line = fmt::format("{:<4}  {}  on {}, {}", outcome.ok() ? "ok" : "FAIL", c.problem, c.kernel, what);
+  std::string line = fmt::format("{:<4}  {}  on {}, {}", outcome.ok() ? "ok" : "FAIL", c.problem,
+                                 c.kernel.empty() ? c.option : c.kernel, what);
   if (!outcome.not_applicable.empty()) return fmt::format("n/a   {}: {}", line.substr(6), outcome.not_applicable);
   if (c.oracle) return line;
+  if (nothing_compared(outcome)) return line + ": nothing could be compared";
   if (outcome.outputs.empty()) return fmt::format("{}: {}", line, figures_of_output(j));
   for (const Judgement& output : outcome.outputs)
     line += fmt::format("\n      {:<5} {}", row_of(output.output).name, figures_of_output(output));
@@ -96,8 +103,9 @@ std::string line_of(const Outcome& outcome) {
 std::string failure_text(const Outcome& outcome, const Case& smallest) {
   const Judgement& j = outcome.judgement;
   std::string text = fmt::format("{}\n      {}\n", line_of(outcome), j.failure);
-  text += fmt::format("      worst at batch {}, head {}, row {}; seed {}, storage {}\n", j.worst.batch, j.worst.head,
-                      j.worst.row, outcome.of.seed, name_of(outcome.of.storage));
+  if (!nothing_compared(outcome))
+    text += fmt::format("      worst at batch {}, head {}, row {}; seed {}, storage {}\n", j.worst.batch, j.worst.head,
+                        j.worst.row, outcome.of.seed, name_of(outcome.of.storage));
   text += fmt::format("      {}\n", reproducer(smallest));
   return text;
 }

@@ -21,6 +21,10 @@ namespace {
 // Timing should not wait minutes for a check: beyond this work a sample of the rows is compared.
 constexpr double check_all_rows_flops = 0x1p28;
 
+// On a GPU entrants are judged together: starting a process and its CUDA takes longer than the check, and nothing is
+// timed yet. A CPU's checks take all of it.
+constexpr size_t judged_at_once = 8;
+
 const Recording& recording_named(const Result& result, const std::string& name) {
   return *std::ranges::find(result.measurement.recordings, name, &Recording::name);
 }
@@ -89,11 +93,9 @@ Timekeeper::Timekeeper(Backend& backend, cpu::Threads& threads, Protocol protoco
       protocol_(std::move(protocol)),
       seed_(seed),
       twin_(twin),
-      trials_(std::move(trials)) {
-  if (backend.executor->device_kind() == DeviceKind::cuda) {
-    gpu_ = std::make_unique<CudaGpu>();
-    if (protocol_.mode == "cpu") protocol_.mode = name_of(GpuMode::steady);
-  }
+      gpu_(backend.executor->device_kind() == DeviceKind::cuda ? std::make_unique<CudaGpu>() : nullptr),
+      trials_(std::move(trials), gpu_ != nullptr) {
+  if (gpu_ && protocol_.mode == "cpu") protocol_.mode = name_of(GpuMode::steady);
 }
 
 Timekeeper::~Timekeeper() = default;
@@ -118,19 +120,28 @@ std::vector<Timekeeper::Candidate> Timekeeper::judge(const std::string& problem,
   Case what;
   what.problem = problem;
   what.seed = seed_;
-  const std::vector<Outcome> own = check_own(what, entrants);
+  std::vector<const Entrant*> outside;
+  std::vector<nlohmann::json> jobs;
+  for (const Entrant& entrant : entrants) {
+    if (entrant.own()) continue;
+    outside.push_back(&entrant);
+    jobs.push_back(to_json(CheckJob{backend_.name, entrant, {what}, 0, check_all_rows_flops}));
+  }
+  std::vector<Outcome> own;
+  const std::vector<TrialAnswer> answers = trials_.run_all(
+      jobs, gpu_ ? judged_at_once : 1, [&] { own = check_own(what, entrants); },
+      [&](size_t job, const AtWork&) {
+        if (progress) progress({Progress::Phase::prepare, outside[job]->name});
+      });
   std::vector<Candidate> candidates;
-  size_t own_checked = 0;
+  size_t own_checked = 0, answered = 0;
   for (Entrant entrant : entrants) {
     Outcome outcome;
     if (entrant.own()) {
       outcome = own[own_checked++];
       entrant.kernel = outcome.of.kernel;
     } else {
-      const CheckJob job{backend_.name, entrant, {what}, 0, check_all_rows_flops};
-      const TrialAnswer answer = run_trial(to_json(job), trials_, [&](const AtWork&) {
-        if (progress) progress({Progress::Phase::prepare, entrant.name});
-      });
+      const TrialAnswer& answer = answers[answered++];
       if (!answer.done) {
         not_timed.push_back({entrant, NotTimed::Kind::lost, answer.lost, Outcome{what, {}, {}, {}, {}}});
         continue;
@@ -172,9 +183,10 @@ std::optional<Rounds> Timekeeper::measure(const Problem& parsed, const std::stri
     for (const Candidate& candidate : candidates) entrants.push_back(candidate.entrant);
     const auto ceilings = ceilings_of(parsed, candidates);
     if (all_own(entrants))
-      return run_rounds({parsed, entrants, ceilings, protocol_, twin_}, gpu_.get(), pools_, [](size_t) {}, progress);
+      return run_rounds(
+          {parsed, entrants, ceilings, protocol_, twin_}, gpu_.get(), pools_, [](std::optional<size_t>) {}, progress);
     const RoundsJob job{backend_.name, problem, entrants, ceilings, protocol_, twin_};
-    TrialAnswer answer = run_trial(to_json(job), trials_, [&](const AtWork& now) {
+    TrialAnswer answer = trials_.run(to_json(job), [&](const AtWork& now) {
       if (progress && !now.contender.empty())
         progress({Progress::Phase::rounds, now.contender, now.round, protocol_.rounds});
     });

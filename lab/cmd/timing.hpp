@@ -102,8 +102,8 @@ class Timekeeper {
   Protocol protocol_;
   uint64_t seed_;
   bool twin_;
-  TrialOptions trials_;
   std::unique_ptr<CudaGpu> gpu_;
+  Trials trials_;
   std::optional<Ceiling> matmul_;
   CeilingFigures ceilings_;
 };

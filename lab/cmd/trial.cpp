@@ -1,7 +1,7 @@
 // attune trial: the process in which code from outside is judged and timed. Started by the other commands, and told on
 // standard input what to do (lab/trial/job.hpp).
 #include <iostream>
-#include <iterator>
+#include <string>
 
 #include "core/error.hpp"
 #include "lab/cmd/commands.hpp"
@@ -15,10 +15,13 @@ void add_trial(CLI::App& app, int& status) {
   command->group("");  // not for people
   command->add_option("descriptor", *descriptor, "where the answer is written")->required();
   command->callback([descriptor, &status] {
-    const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
-    const nlohmann::json job = nlohmann::json::parse(text, nullptr, false);
-    if (!job.is_object()) fail(ATTUNE_INVALID_ARGUMENT, "standard input has no job; other commands start this one");
-    serve(job, *descriptor);
+    size_t jobs = 0;
+    for (std::string text; std::getline(std::cin, text); ++jobs) {
+      const nlohmann::json job = nlohmann::json::parse(text, nullptr, false);
+      if (!job.is_object()) break;
+      serve(job, *descriptor);
+    }
+    if (jobs == 0) fail(ATTUNE_INVALID_ARGUMENT, "standard input has no job; other commands start this one");
     status = exit_ok;
   });
 }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
+#include <ranges>
 #include <sstream>
 
 #include "core/error.hpp"
@@ -51,19 +53,32 @@ std::vector<std::string> changed_rungs(const nlohmann::json& record) {
   return changed;
 }
 
-std::string measured_part(const FiledRecord& filed) {
+std::string card_of(const FiledRecord& filed) { return filed.record.at("environment").value("card", std::string("?")); }
+
+// Of every problem the newest measurement on the card of the newest record, which is the last one.
+std::string measured_part(const std::vector<FiledRecord>& records) {
+  std::vector<LadderProblem> problems;
+  std::vector<std::string> changed, sources;
+  for (const FiledRecord& filed : records | std::views::reverse) {
+    if (card_of(filed) != card_of(records.back())) continue;
+    const size_t before = problems.size();
+    for (LadderProblem& each : ladder_problems(filed.record, filed.file))
+      if (std::ranges::find(problems, each.problem, &LadderProblem::problem) == problems.end())
+        problems.push_back(std::move(each));
+    if (problems.size() == before) continue;
+    for (std::string& rung : changed_rungs(filed.record))
+      if (std::ranges::find(changed, rung) == changed.end()) changed.push_back(std::move(rung));
+    sources.push_back(fmt::format("`evidence/ladder/{}`, {}", filed.file,
+                                  filed.record.at("created").get<std::string>().substr(0, 10)));
+  }
   std::vector<Climb> climbs;
-  const std::vector<LadderProblem> problems = ladder_problems(filed.record, filed.file);
   for (const std::string& set : predicted_sets(builtin_ladder()))
     if (Climb climb = climb_of(builtin_ladder(), set, problems); !climb.steps.empty())
       climbs.push_back(std::move(climb));
   std::string text = climb_text(climbs, true);
-  if (const std::vector<std::string> changed = changed_rungs(filed.record); !changed.empty())
-    text += fmt::format("\nChanged since they were measured: {}.\n", fmt::join(changed, ", "));
-  const nlohmann::json& environment = filed.record.at("environment");
-  return text + fmt::format("\nThe record, with every sample: `evidence/ladder/{}`, {}, {}.\n", filed.file,
-                            filed.record.at("created").get<std::string>().substr(0, 10),
-                            environment.value("card", std::string("?")));
+  if (!changed.empty()) text += fmt::format("\nChanged since they were measured: {}.\n", fmt::join(changed, ", "));
+  return text +
+         fmt::format("\nThe records, with every sample: {}; {}.\n", fmt::join(sources, "; "), card_of(records.back()));
 }
 
 }  // namespace
@@ -157,7 +172,7 @@ std::map<std::string, std::string> make_ladder_page(const std::string& docs_fold
                                                     const std::string& evidence_folder) {
   const std::vector<FiledRecord> records = speed_records_in(evidence_folder + "/ladder");
   const std::string part = records.empty() ? "The ladder has not been measured on a card: no record speaks for it.\n"
-                                           : measured_part(records.back());
+                                           : measured_part(records);
   const std::string name = "ladder.md";
   return {{name, with_generated(page_text(docs_folder + "/" + name), part, name)}};
 }

@@ -4,15 +4,18 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <mutex>
 
 #include "core/error.hpp"
 #include "lab/measure/contender.hpp"
@@ -36,55 +39,82 @@ std::vector<std::string> command_for(const nlohmann::json& job, const TrialOptio
     command.insert(command.end(), {"trial", std::to_string(answer_descriptor)});
     return command;
   }
-  show_package_to_python(package_beside(own_folder()));
   const std::string engine = library_in(own_folder(), "libattune_lab_engine.so", "a function of Python");
   return {options.python, "-m", "attune.lab", "trial", "--engine", engine, std::to_string(answer_descriptor)};
 }
 
-using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-
-File file_holding(const std::string& text) {
-  File file(std::tmpfile(), std::fclose);
-  if (!file || std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
-      std::fseek(file.get(), 0, SEEK_SET) != 0)
-    fail(ATTUNE_INTERNAL_ERROR, "cannot write a temporary file: {}", std::strerror(errno));
-  return file;
+// This process's, with the package where Python finds it. It is not set here: other threads read it meanwhile.
+std::vector<std::string> environment_for(const nlohmann::json& job) {
+  constexpr std::string_view name = "PYTHONPATH=";
+  const std::string path = needs_python(job) ? python_path_with(package_beside(own_folder())) : "";
+  std::vector<std::string> all;
+  for (char** each = environ; *each != nullptr; ++each)
+    if (path.empty() || !std::string_view(*each).starts_with(name)) all.emplace_back(*each);
+  if (!path.empty()) all.push_back(std::string(name) + path);
+  return all;
 }
 
-// A process in a group of its own, so that whatever it starts ends with it.
-class Process {
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+// In a group of its own, so that whatever it starts ends with it.
+class TrialProcess {
  public:
-  Process(std::vector<std::string> command, const std::string& input) {
-    const File file = file_holding(input);
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) fail(ATTUNE_INTERNAL_ERROR, "no pipe can be made: {}", std::strerror(errno));
+  TrialProcess(std::vector<std::string> command, std::vector<std::string> environment) {
+    int questions[2], ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, questions) != 0)
+      fail(ATTUNE_INTERNAL_ERROR, "no socket can be made: {}", std::strerror(errno));
+    questions_ = questions[0];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+      const int why = errno;
+      close(questions[0]);
+      close(questions[1]);
+      fail(ATTUNE_INTERNAL_ERROR, "no pipe can be made: {}", std::strerror(why));
+    }
     answers_ = ends[0];
-    std::vector<char*> arguments;
-    for (std::string& word : command) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
+    const std::vector<char*> arguments = pointers_to(command), variables = pointers_to(environment);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     // What foreign code prints is a remark, never part of this command's output. The pipe's end is moved last: it may
     // have the number of the answers itself, which then must lose its "close on exec".
-    posix_spawn_file_actions_adddup2(&actions, fileno(file.get()), STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, questions[1], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], answer_descriptor);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    const int error = posix_spawnp(&pid_, arguments[0], &actions, &attributes, arguments.data(), environ);
+    const int error = posix_spawnp(&pid_, arguments[0], &actions, &attributes, arguments.data(), variables.data());
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
+    close(questions[1]);
     close(ends[1]);
     if (error == 0) return;
+    close(questions_);
     close(answers_);
     fail(ATTUNE_NO_DEVICE, "cannot start '{}': {}", command[0], std::strerror(error));
   }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-  ~Process() {
+  TrialProcess(const TrialProcess&) = delete;
+  TrialProcess& operator=(const TrialProcess&) = delete;
+  ~TrialProcess() {
     end();
+    close(questions_);
     close(answers_);
+  }
+
+  // A process that is gone is found out by whoever waits for its answer.
+  void ask(const nlohmann::json& job) const {
+    const std::string text = job.dump() + "\n";
+    for (size_t done = 0; done < text.size();) {
+      const ssize_t sent = send(questions_, text.data() + done, text.size() - done, MSG_NOSIGNAL);
+      if (sent < 0 && errno != EINTR) return;
+      done += sent < 0 ? 0 : static_cast<size_t>(sent);
+    }
   }
 
   // What it has written by now, after at most `look_milliseconds`.
@@ -117,9 +147,11 @@ class Process {
 
  private:
   pid_t pid_ = 0;
-  int answers_ = -1;
+  int questions_ = -1, answers_ = -1;
   std::optional<int> status_;
 };
+
+namespace {
 
 // Takes whole lines off the text.
 std::vector<nlohmann::json> lines_of(std::string& text) {
@@ -133,10 +165,11 @@ std::vector<nlohmann::json> lines_of(std::string& text) {
 
 class Conversation {
  public:
-  Conversation(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress)
-      : options_(options), progress_(progress), process_(command_for(job, options), job.dump()) {}
+  Conversation(TrialProcess& process, const TrialOptions& options, const TrialProgress& progress)
+      : options_(options), progress_(progress), process_(process) {}
 
-  TrialAnswer answer() {
+  TrialAnswer about(const nlohmann::json& job) {
+    process_.ask(job);
     for (bool more = true; more;) {
       const bool ended = process_.ended();  // before the last look, or what it wrote meanwhile is lost
       text_ += process_.read_some();
@@ -178,7 +211,7 @@ class Conversation {
 
   const TrialOptions& options_;
   const TrialProgress& progress_;
-  Process process_;
+  TrialProcess& process_;
   std::string text_;
   TrialAnswer answer_;
   AtWork at_work_;
@@ -186,10 +219,76 @@ class Conversation {
   double heard_ = steady_clock().now();
 };
 
+// What a process is kept for: nobody else's code has run in it.
+std::string purpose_of(const nlohmann::json& job) {
+  return fmt::format("{} {} {}", job.at("task").get<std::string>(), job.at("backend").get<std::string>(),
+                     (job.contains("entrant") ? job.at("entrant") : job.at("entrants")).dump());
+}
+
+// Code that is wrong may have written anywhere.
+bool unharmed(const TrialAnswer& answer) {
+  return answer.rounds || (answer.done && std::ranges::all_of(answer.outcomes, &Outcome::ok));
+}
+
 }  // namespace
 
+Trials::Trials(TrialOptions options, bool keep) : options_(std::move(options)), keep_(keep) {}
+Trials::~Trials() = default;
+
+std::unique_ptr<TrialProcess> Trials::process_for(const nlohmann::json& job) {
+  const std::lock_guard guard(lock_);
+  if (auto waiting = waiting_.extract(purpose_of(job))) return std::move(waiting.mapped());
+  return std::make_unique<TrialProcess>(command_for(job, options_), environment_for(job));
+}
+
+void Trials::put_back(std::unique_ptr<TrialProcess> process, const nlohmann::json& job, const TrialAnswer& answer) {
+  if (!keep_ || !unharmed(answer)) return;
+  const std::lock_guard guard(lock_);
+  waiting_.emplace(purpose_of(job), std::move(process));
+}
+
+TrialAnswer Trials::run(const nlohmann::json& job, const TrialProgress& progress) {
+  std::unique_ptr<TrialProcess> process = process_for(job);
+  TrialAnswer answer = Conversation(*process, options_, progress).about(job);
+  put_back(std::move(process), job, answer);
+  return answer;
+}
+
+std::vector<TrialAnswer> Trials::run_all(const std::vector<nlohmann::json>& jobs, size_t at_once,
+                                         const std::function<void()>& meanwhile, const TrialsProgress& progress) {
+  std::vector<TrialAnswer> answers(jobs.size());
+  std::mutex telling;
+  const auto telling_of = [&](size_t i) {
+    return [&, i](const AtWork& now) {
+      const std::lock_guard guard(telling);
+      if (progress) progress(i, now);
+    };
+  };
+  if (at_once <= 1) {
+    if (meanwhile) meanwhile();
+    for (size_t i = 0; i < jobs.size(); ++i) answers[i] = run(jobs[i], telling_of(i));
+    return answers;
+  }
+  // A process ends with the thread that started it (PR_SET_PDEATHSIG). So this one starts them; they wait for their
+  // jobs.
+  std::vector<std::unique_ptr<TrialProcess>> processes;
+  for (const nlohmann::json& job : jobs) processes.push_back(process_for(job));
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next++) < jobs.size();) {
+      answers[i] = Conversation(*processes[i], options_, telling_of(i)).about(jobs[i]);
+      put_back(std::move(processes[i]), jobs[i], answers[i]);
+    }
+  };
+  std::vector<std::future<void>> workers;
+  for (size_t i = 0; i < std::min(at_once, jobs.size()); ++i) workers.push_back(std::async(std::launch::async, work));
+  if (meanwhile) meanwhile();
+  for (std::future<void>& worker : workers) worker.get();
+  return answers;
+}
+
 TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress) {
-  return Conversation(job, options, progress).answer();
+  return Trials(options).run(job, progress);
 }
 
 std::vector<Outcome> judge_apart(const CheckJob& job, const TrialOptions& options) {

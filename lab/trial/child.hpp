@@ -3,8 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lab/trial/job.hpp"
 
@@ -26,6 +30,36 @@ struct TrialAnswer {
 };
 
 using TrialProgress = std::function<void(const AtWork&)>;
+using TrialsProgress = std::function<void(size_t job, const AtWork&)>;
+
+class TrialProcess;
+
+// The processes of a command. With `keep`, one that came through its job unharmed waits for the next job of the same
+// entrants: on a GPU, to start another and its CUDA takes longer than most jobs.
+class Trials {
+ public:
+  explicit Trials(TrialOptions options, bool keep = false);
+  Trials(const Trials&) = delete;
+  Trials& operator=(const Trials&) = delete;
+  ~Trials();
+
+  TrialAnswer run(const nlohmann::json& job, const TrialProgress& progress = {});
+
+  // `at_once` jobs at a time, and `meanwhile` on this thread; with one at a time, before them. The answers are in the
+  // order of the jobs. `progress` is never called by two at the same time.
+  std::vector<TrialAnswer> run_all(const std::vector<nlohmann::json>& jobs, size_t at_once,
+                                   const std::function<void()>& meanwhile = {}, const TrialsProgress& progress = {});
+
+ private:
+  std::unique_ptr<TrialProcess> process_for(const nlohmann::json& job);
+  void put_back(std::unique_ptr<TrialProcess> process, const nlohmann::json& job, const TrialAnswer& answer);
+
+  const TrialOptions options_;
+  const bool keep_;
+  std::mutex lock_;
+  std::multimap<std::string, std::unique_ptr<TrialProcess>> waiting_;  // by what they are for
+};
+
 TrialAnswer run_trial(const nlohmann::json& job, const TrialOptions& options, const TrialProgress& progress = {});
 
 // An entrant judged. Whoever is lost has failed the case that it was at, with what happened as the failure, and has no

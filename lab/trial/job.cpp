@@ -56,13 +56,32 @@ Backend backend_called(const std::string& name, cpu::Threads& threads) {
   return std::move(*found);
 }
 
+// What all jobs of a process use. It is never taken apart: the process ends by a signal.
+struct Workshop {
+  cpu::Threads threads{attune_options{}};
+  std::unique_ptr<CudaGpu> gpu;
+  std::optional<Backend> backend;  // of a check
+
+  CudaGpu* gpu_if(bool wanted) {
+    if (wanted && !gpu) gpu = std::make_unique<CudaGpu>();
+    return wanted ? gpu.get() : nullptr;
+  }
+};
+
+Workshop& workshop() {
+  static Workshop& only = *new Workshop;
+  return only;
+}
+
 void serve_check(const nlohmann::json& job, Lines& lines) {
-  cpu::Threads threads(attune_options{});
-  Backend backend = backend_called(job.at("backend"), threads);
+  cpu::Threads& threads = workshop().threads;
+  std::optional<Backend>& kept = workshop().backend;
+  if (!kept || kept->name != job.at("backend").get<std::string>()) kept = backend_called(job.at("backend"), threads);
+  Backend& backend = *kept;
   const bool on_gpu = backend.executor->device_kind() == DeviceKind::cuda;
-  const std::unique_ptr<CudaGpu> gpu = on_gpu ? std::make_unique<CudaGpu>() : nullptr;
-  const std::unique_ptr<Executor> executor = make_callee_executor(entrant_from_json(job.at("entrant")), gpu.get(),
-                                                                  [&](bool at_work) { lines.at(at_work ? 0 : -1); });
+  const std::unique_ptr<Executor> executor =
+      make_callee_executor(entrant_from_json(job.at("entrant")), workshop().gpu_if(on_gpu),
+                           [&](bool at_work) { lines.at(at_work ? 0 : -1); });
   RowPolicy rows = backend.rows;
   if (const double flops = job.at("all_rows_flops"); flops >= 0 && !on_gpu)
     rows.all_rows_flops = std::min(rows.all_rows_flops, flops);
@@ -80,9 +99,7 @@ void serve_check(const nlohmann::json& job, Lines& lines) {
 }
 
 void serve_rounds(const nlohmann::json& job, Lines& lines) {
-  cpu::Threads threads(attune_options{});
   const bool on_gpu = job.at("backend") == "cuda";
-  const std::unique_ptr<CudaGpu> gpu = on_gpu ? std::make_unique<CudaGpu>() : nullptr;
   RoundsRequest request;
   request.problem = parse_problem(job.at("problem").get<std::string>());
   request.problem.device_kind = on_gpu ? DeviceKind::cuda : DeviceKind::cpu;
@@ -96,9 +113,10 @@ void serve_rounds(const nlohmann::json& job, Lines& lines) {
     const auto found = std::ranges::find(request.entrants, name, &Entrant::name);
     return found == request.entrants.end() ? -1 : static_cast<int>(found - request.entrants.begin());
   };
-  ThreadPools pools(threads);
+  ThreadPools pools(workshop().threads);
   const Rounds rounds = run_rounds(
-      request, gpu.get(), pools, [&](size_t i) { lines.at(static_cast<int>(i)); },
+      request, workshop().gpu_if(on_gpu), pools,
+      [&](std::optional<size_t> i) { lines.at(i ? static_cast<int>(*i) : -1); },
       [&](const Progress& now) { lines.at(index_of(now.contender), std::string(now.contender), now.round); });
   lines.at(-1);
   lines.say({{"rounds", to_json(rounds)}});

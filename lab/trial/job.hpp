@@ -1,6 +1,6 @@
 // What a process of its own is asked to do with code from outside: judge one entrant, or measure several. The process
-// is `attune trial`, or one of Python where a callable takes part. It is asked by an object of JSON on its standard
-// input and answers on a descriptor, an object a line: who is at work, then what came of it.
+// is `attune trial`, or one of Python where a callable takes part. It is asked on its standard input by objects of
+// JSON, one a line, and answers each on a descriptor, likewise: who is at work, then what came of it.
 #pragma once
 
 #include <functional>

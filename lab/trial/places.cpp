@@ -46,11 +46,15 @@ std::string package_beside(const fs::path& folder) {
   return "";
 }
 
-void show_package_to_python(const std::string& folder) {
-  if (folder.empty()) return;
+std::string python_path_with(const std::string& folder) {
   const char* before = std::getenv("PYTHONPATH");
-  if (before != nullptr && std::string(before).starts_with(folder)) return;
-  setenv("PYTHONPATH", (before != nullptr ? fmt::format("{}:{}", folder, before) : folder).c_str(), 1);
+  if (before == nullptr || folder.empty() || std::string(before).starts_with(folder))
+    return folder.empty() || before == nullptr ? folder : before;
+  return fmt::format("{}:{}", folder, before);
+}
+
+void show_package_to_python(const std::string& folder) {
+  if (const std::string path = python_path_with(folder); !path.empty()) setenv("PYTHONPATH", path.c_str(), 1);
 }
 
 }  // namespace attune::lab

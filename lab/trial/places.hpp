@@ -22,7 +22,9 @@ std::string library_in(const std::filesystem::path& folder, const std::string& n
 // The folder with the Python package, of the source tree or the wheel that `folder` lies in; "": Python finds it.
 std::string package_beside(const std::filesystem::path& folder);
 
-// Puts it before PYTHONPATH, for the processes that this one starts.
+// PYTHONPATH with the folder before what it has; "" without a folder.
+std::string python_path_with(const std::string& folder);
+// Sets it, for the processes that this one starts.
 void show_package_to_python(const std::string& folder);
 
 }  // namespace attune::lab

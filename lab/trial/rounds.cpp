@@ -42,7 +42,7 @@ Rounds rounds_from_json(const nlohmann::json& json) {
   return rounds;
 }
 
-Rounds run_rounds(const RoundsRequest& request, Gpu* gpu, ThreadPools& pools, const std::function<void(size_t)>& making,
+Rounds run_rounds(const RoundsRequest& request, Gpu* gpu, ThreadPools& pools, const Making& making,
                   const ProgressCallback& progress) {
   const auto inputs = std::make_shared<InputSource>(request.problem, pools.of(0));
   const auto contender = [&](const Entrant& entrant) {
@@ -56,6 +56,7 @@ Rounds run_rounds(const RoundsRequest& request, Gpu* gpu, ThreadPools& pools, co
     session.add(contender(request.entrants[i]));
     if (i == 0 && request.twin) session.add_twin(contender(request.entrants[i]));
   }
+  making(std::nullopt);
   Rounds rounds;
   for (size_t i = 0; i < request.ceilings.size(); ++i) {
     cpu::Threads& threads = pools.of(request.entrants[i].threads);

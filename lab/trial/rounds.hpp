@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,8 +50,11 @@ struct RoundsRequest {
   bool twin = false;
 };
 
-// `gpu`: nullptr on the CPU. `making` is told which entrant is about to be made.
-Rounds run_rounds(const RoundsRequest& request, Gpu* gpu, ThreadPools& pools, const std::function<void(size_t)>& making,
+// Told which entrant is about to be made; none: probes, which no entrant is to blame for.
+using Making = std::function<void(std::optional<size_t>)>;
+
+// `gpu`: nullptr on the CPU.
+Rounds run_rounds(const RoundsRequest& request, Gpu* gpu, ThreadPools& pools, const Making& making,
                   const ProgressCallback& progress);
 
 }  // namespace attune::lab

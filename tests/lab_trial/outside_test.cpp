@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/budget.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/shell.hpp"
 
@@ -57,6 +58,7 @@ class Outside : public testing::TestWithParam<std::tuple<Fault, const char*>> {
 };
 
 TEST_P(Outside, IsNotTimedByBenchAndTheOthersAre) {
+  if (test::small_budget()) GTEST_SKIP() << "the budget is small";
   const auto outcome = attune("bench --json " + option() + few + problem, environment());
   EXPECT_EQ(outcome.status, 1) << outcome.output;
   const std::vector<json> lines = objects(outcome);
@@ -96,6 +98,7 @@ TEST(OutsideCode, ThatIsRightIsTimed) {
 }
 
 TEST(OutsideCode, ThatFailsOnlyWhileItIsTimedCostsItsOwnRow) {
+  if (test::small_budget()) GTEST_SKIP() << "the budget is small";
   for (const char* fault : {"crash", "hang", "exit"}) {
     const auto outcome = attune("bench --json --plugin " + plugin + few + problem,
                                 std::string("ATTUNE_TEST_FAULT_AT=5 ATTUNE_TEST_FAULT=") + fault);

@@ -200,9 +200,10 @@ std::vector<std::string> recorded_problems(const char* set) {
 
 // A record as `attune ladder --evidence` writes it: each rung 1.5 times as fast as the one it is compared with, and
 // whatever is taken away costs a tenth.
-nlohmann::json climbed_record(const Stamps& stamps) {
+nlohmann::json climbed_record(const Stamps& stamps, const std::vector<const char*>& sets = {"mission", "h100"},
+                              const std::string& created = "2026-12-01T12:00:00Z") {
   std::vector<SpeedResult> results;
-  for (const char* set : {"mission", "h100"})
+  for (const char* set : sets)
     for (const std::string& problem : recorded_problems(set)) {
       std::map<std::string, double> seconds;
       for (const Rung& rung : builtin_ladder().rungs)
@@ -213,7 +214,7 @@ nlohmann::json climbed_record(const Stamps& stamps) {
       for (const Without& each : builtin_ladder().without) order.emplace_back(each.name(), seconds.at(each.of) * 1.1);
       results.push_back(steady_result(problem, order));
     }
-  return speed_record(results, {{"architecture", "sm_90a"}, {"card", "NVIDIA H200"}}, stamps, "2026-12-01T12:00:00Z");
+  return speed_record(results, {{"architecture", "sm_90a"}, {"card", "NVIDIA H200"}}, stamps, created);
 }
 
 TEST(LadderRecord, GivesTheWaterfallTheLossesAndTheScoreAgain) {
@@ -250,6 +251,24 @@ TEST(LadderRecord, MakesThePageAndTellsWhatHasChangedSince) {
   EXPECT_THAT(page, AllOf(HasSubstr("### mission"), HasSubstr("NVIDIA H200"),
                           HasSubstr("Changed since they were measured: ladder/04_fewer_barriers."),
                           Not(HasSubstr("has not been measured"))));
+}
+
+TEST(LadderPage, HasTheNewestRecordOfEveryProblem) {
+  const test::TemporaryDirectory place;
+  const std::string docs = test::repo() + "/docs", evidence = place.path().string();
+  std::filesystem::create_directory(place.path() / "ladder");
+  Stamps stamps = ladder_stamps();
+  stamps.at("ladder/04_fewer_barriers") = std::string(32, '0');
+  const auto save = [&](const std::vector<const char*>& sets, const std::string& day, const Stamps& of) {
+    const std::string path = save_record(climbed_record(of, sets, day + "T12:00:00Z"), evidence + "/ladder");
+    return path.substr(path.rfind('/') + 1);
+  };
+  const std::string replaced = save({"h100"}, "2026-12-01", stamps), mission = save({"mission"}, "2026-12-02", stamps),
+                    newest = save({"h100"}, "2026-12-03", ladder_stamps());
+  const std::string page = make_ladder_page(docs, evidence).at("ladder.md");
+  EXPECT_THAT(
+      page, AllOf(HasSubstr("### mission"), HasSubstr("### h100"), HasSubstr(mission), HasSubstr(newest),
+                  Not(HasSubstr(replaced)), HasSubstr("Changed since they were measured: ladder/04_fewer_barriers.")));
 }
 
 TEST(LadderRecord, OthersAreRefused) {

@@ -1,14 +1,15 @@
 """python3 -m attune.lab trial: judges and times functions of Python, for the attune command.
 
-The command starts this process, writes the job to standard input and reads the answer from a descriptor. The engine
-does the work; here a function becomes a contender: attune/attune_contender.h through ctypes. docs/your-kernel.md says
-what a function is given and gives.
+The command starts this process, writes jobs to standard input, a line each, and reads the answers from a descriptor.
+The engine does the work; here a function becomes a contender: attune/attune_contender.h through ctypes.
+docs/your-kernel.md says what a function is given and gives.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
+@functools.cache  # a module is imported once, and what Triton has compiled of it is kept
 def function_named(callable_name: str) -> Callable:
     """That of 'package.module:function' or 'path/file.py:function'."""
     place, _, name = callable_name.rpartition(":")
@@ -221,18 +223,19 @@ def callees_of(job: dict, answer: Answer) -> dict[str, Callee]:
 
 
 def run(asked) -> int:
-    job = json.loads(sys.stdin.read())
     engine = Engine(asked.engine)
     serve = engine.library.attune_lab_serve
     serve.restype, serve.argtypes = SERVE
     answer = Answer(asked.descriptor)
-    try:
-        callees = callees_of(job, answer)
-    except LabError as error:
-        answer.say({"error": str(error), "status": c_api.NO_DEVICE if isinstance(error, NotHere) else 1})
-        return error.status
-    callables = (LabCallable * len(callees))(
-        *(LabCallable(name.encode(), ctypes.pointer(callee.api)) for name, callee in callees.items())
-    )
-    engine.require(serve(json.dumps(job).encode(), asked.descriptor, callables, len(callables)))
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            callees = callees_of(job, answer)
+        except LabError as error:
+            answer.say({"error": str(error), "status": c_api.NO_DEVICE if isinstance(error, NotHere) else 1})
+            return error.status
+        callables = (LabCallable * len(callees))(
+            *(LabCallable(name.encode(), ctypes.pointer(callee.api)) for name, callee in callees.items())
+        )
+        engine.require(serve(line.encode(), asked.descriptor, callables, len(callables)))
     return 0
