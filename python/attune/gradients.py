@@ -90,7 +90,7 @@ def explanation(forward: bytes, wanted: Wanted, names: Names) -> str:
     else:
         if is_left_to_flash(forward, wanted):
             alone = "no kernel has them here" if kernel == "none" else f"only the plain kernel {kernel} has them here"
-            text += f"gradients: torch's flash backward, from this output and its log-sum-exp: {alone}\n"
+            text += f"gradients: {torch_flash.SAID}: {alone}\n"
         elif is_plain(kernel):
             clause = torch_flash.refusal(begun(forward), wanted.dlse)
             text += f"gradients: {kernel}, and not torch's flash backward: {clause}\n"

@@ -11,6 +11,7 @@ from attune import c_api
 # The lab turns it off, to time Attune's own kernel in its place.
 allowed = True
 
+SAID = "torch's flash backward, from this output and its log-sum-exp"  # where explain names it
 DEVICE_KIND = c_api.CUDA
 _DTYPES = (c_api.F16, c_api.BF16)
 _BEYOND = {
@@ -46,7 +47,7 @@ def _conditions(desc: c_api.ForwardDesc, lse_may_have_gradient: bool):
     yield scale > 0, f"the scale is {scale:g} and not above 0"
     dim = desc.dim_qk
     yield dim == desc.dim_v, f"the head dims {dim} and {desc.dim_v} differ"
-    fits = dim % 8 == 0 and dim <= _LARGEST_DIM_OF_ALL_VERSIONS or dim == _LARGEST_DIM
+    fits = (dim % 8 == 0 and dim <= _LARGEST_DIM_OF_ALL_VERSIONS) or dim == _LARGEST_DIM
     yield fits, f"head dim {dim} is no multiple of 8 up to {_LARGEST_DIM_OF_ALL_VERSIONS}, nor {_LARGEST_DIM}"
     # Its causal mask is aligned bottom-right. A row that sees no key would have a log-sum-exp that it does not expect.
     alike = desc.seq_q == desc.seq_k or desc.causal == c_api.CAUSAL_NONE

@@ -6,6 +6,11 @@ import pytest
 import torch
 from attune import backward_calls, c_api, calls, fallback, torch_flash
 from attune.c_api import Library
+from attune.lab.errors import Absent
+from attune.lab.flash_after_attune import FlashAfterAttune
+from attune.lab.problem import parse
+from attune.lab.reference_backward import BackwardReference
+from attune.lab.tensors import Tensors
 from float64 import differentiable, gradient_complaint
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
@@ -254,6 +259,21 @@ def test_a_second_derivative_is_refused(flash):
     assert len(flash) == 1
     with pytest.raises(attune.Unsupported, match="no second derivatives"):
         torch.autograd.grad(dq.sum(), inputs)
+
+
+def test_the_lab_judges_it_as_a_kernel(flash):
+    problem = parse("bwd b2 h4/2 q64 k64 d32 bf16 causal-br")
+    tensors = Tensors(torch, problem, torch.device("cpu"), 1)
+    with torch.no_grad():
+        bound = FlashAfterAttune().bind(torch, problem, tensors)
+        gradients = bound.output_of(bound.call())
+    assert FlashAfterAttune.strict and len(flash) == 1
+    assert BackwardReference(torch, problem, tensors).check(gradients, None, problem.gate).complaint == ""
+    with pytest.raises(Absent, match="it is a backward"):
+        FlashAfterAttune().bind(torch, parse("fwd b1 h2/2 q4 k4 d32 bf16"), tensors)
+    other = parse("bwd b2 h4/2 q64 k64 d32 f32")
+    with pytest.raises(Absent, match="neither float16 nor bfloat16"), torch.no_grad():
+        FlashAfterAttune().bind(torch, other, Tensors(torch, other, torch.device("cpu"), 1))
 
 
 def test_the_operator_of_gpus_takes_what_it_is_given(monkeypatch):
