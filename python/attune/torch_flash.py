@@ -49,6 +49,7 @@ def _conditions(desc: c_api.ForwardDesc, lse_may_have_gradient: bool):
     yield dim == desc.dim_v, f"the head dims {dim} and {desc.dim_v} differ"
     fits = (dim % 8 == 0 and dim <= _LARGEST_DIM_OF_ALL_VERSIONS) or dim == _LARGEST_DIM
     yield fits, f"head dim {dim} is no multiple of 8 up to {_LARGEST_DIM_OF_ALL_VERSIONS}, nor {_LARGEST_DIM}"
+    yield desc.seq_k > 0, "there are no keys"
     # Its causal mask is aligned bottom-right. A row that sees no key would have a log-sum-exp that it does not expect.
     alike = desc.seq_q == desc.seq_k or desc.causal == c_api.CAUSAL_NONE
     alike |= desc.causal == c_api.CAUSAL_BOTTOM_RIGHT and desc.seq_q <= desc.seq_k
