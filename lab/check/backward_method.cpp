@@ -10,6 +10,7 @@
 #include "cpu/reference_backward.hpp"
 #include "dispatch/context.hpp"
 #include "lab/check/dtype.hpp"
+#include "lab/check/inputs.hpp"
 #include "lab/check/method.hpp"
 
 namespace attune::lab {
@@ -63,10 +64,7 @@ void fill_results_of_kernel(Tensors& t) {
 void fill_backward(Tensors& t, InputKind kind, uint64_t seed, cpu::Threads& threads) {
   fill_attention(t, kind, seed, threads);
   fill_arriving_gradients(t, kind, seed, threads);
-  if (attention_flops(t.problem) <= most_flops_in_double)
-    fill_exact_results(t, threads);
-  else
-    fill_results_of_kernel(t);
+  fill_results(t, threads);
 }
 
 // Everything that the rows of the outputs are made of: the heads, each once.
@@ -167,8 +165,7 @@ std::vector<ReferenceRows> reference_gradients(const Tensors& tensors, std::span
   return all;
 }
 
-constexpr Oracle oracles_of_gradients[] = {Oracle::head_order, Oracle::batch_order,     Oracle::layout,
-                                           Oracle::split,      Oracle::nothing_arrives, Oracle::twice_arrives};
+constexpr std::span oracles_of_gradients = all_oracles;
 
 constexpr const char* backward_shapes[] = {"b2 h4/2 q200 k333", "b1 h2/1 q129 k64", "b3 h2/2 q65 k150"};
 constexpr const char* backward_features[] = {"",     "causal-br",       "causal-tl", "w30,10", "cap5",     "sink dsink",
@@ -192,4 +189,12 @@ constexpr CheckMethod backward{.operation = &backward_operation,
 const CheckMethodRegistration backward_registration(backward);
 
 }  // namespace
+
+void fill_results(Tensors& t, cpu::Threads& threads) {
+  if (attention_flops(t.problem) <= most_flops_in_double)
+    fill_exact_results(t, threads);
+  else
+    fill_results_of_kernel(t);
+}
+
 }  // namespace attune::lab

@@ -39,6 +39,9 @@ void fill_attention(Tensors& tensors, InputKind kind, uint64_t seed, cpu::Thread
 // What arrives at o and lse from behind, for a backward.
 void fill_arriving_gradients(Tensors& tensors, InputKind kind, uint64_t seed, cpu::Threads& threads);
 
+// o and the log-sum-exp of a backward, as the forward pass gives them on what the other inputs hold now.
+void fill_results(Tensors& tensors, cpu::Threads& threads);
+
 // A seed of its own for one part of a bigger whole.
 uint64_t derive_seed(uint64_t seed, uint64_t part);
 

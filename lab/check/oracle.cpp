@@ -10,6 +10,8 @@
 #include "lab/check/gate.hpp"
 #include "lab/check/inputs.hpp"
 #include "lab/check/method.hpp"
+#include "lab/check/oracle_backward.hpp"
+#include "lab/check/oracle_tools.hpp"
 #include "lab/check/remap.hpp"
 #include "lab/stats/random.hpp"
 
@@ -17,20 +19,6 @@ namespace attune::lab {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-// Does row i see key j? Written out from the contract, apart from the formula that the kernels share.
-bool sees(const Tensors& t, const RowId& id, const Sequence& s, int64_t key) {
-  const Problem& p = t.problem;
-  if (id.row >= s.seq_q) return false;
-  const int64_t shift = p.causal == Causal::top_left ? 0 : s.seq_k - s.seq_q;
-  const int64_t ahead = key - (id.row + shift);  // keys to the right of the diagonal are ahead
-  if (p.causal != Causal::none && ahead > 0) return false;
-  if (p.window_right >= 0 && ahead > p.window_right) return false;
-  if (p.window_left >= 0 && -ahead > p.window_left) return false;
-  if (!p.has(ATTUNE_MASK)) return true;
-  const attune_score_strides& m = p.mask;
-  return t[Operand::mask].as<uint8_t>()[id.batch * m.batch + id.head * m.head + id.row * m.query + key * m.key] != 0;
-}
 
 double output_at(const Tensors& t, const RowId& id, int64_t channel) {
   const Problem& p = t.problem;
@@ -48,26 +36,6 @@ bool lse_agrees(double value, double expected, double bound) {
   if (value == expected) return true;
   return std::abs(value - expected) <= bound * std::max(1.0, std::abs(expected));
 }
-
-// Sets every element of the rows in use: value(row, channel).
-template <typename Value>
-void set_rows(Tensors& t, Buffer& buffer, const attune_strides& strides, bool keys, int64_t dim, Value&& value) {
-  const Problem& p = t.problem;
-  for (int64_t b = 0; b < p.batch; ++b) {
-    const Sequence s = t.sequence(b);
-    for (int64_t head = 0; head < (keys ? p.heads_kv : p.heads_q); ++head)
-      for (int64_t row = 0; row < (keys ? s.seq_k : s.seq_q); ++row) {
-        const int64_t base = row_offset(p, strides, b, keys ? s.first_row_k : s.first_row_q, row, head);
-        for (int64_t c = 0; c < dim; ++c) store_element(buffer.data(), p.dtype, base + c, value(row, c));
-      }
-  }
-}
-
-void zero_bias(Tensors& t) {
-  if (t[Operand::bias].allocated()) std::ranges::fill(t[Operand::bias].elements(), std::byte{0});
-}
-
-OracleVerdict wrong(const RowId& id, std::string text) { return {"", std::move(text), id}; }
 
 class Consultation {
  public:
@@ -93,16 +61,16 @@ class Consultation {
       if (p.has(ATTUNE_SINK) && id.row < s.seq_q) denominator += std::exp(t[Operand::sink].as<float>()[id.head]);
       const double expected_lse = denominator > 0 ? std::log(denominator) : -infinity;
       if (p.has(ATTUNE_LSE) && !lse_agrees(lse_at(t, id), expected_lse, run_.accuracy.lse_bound))
-        return wrong(id,
-                     fmt::format("lse is {}, ln of the visible keys ({}) is {}", lse_at(t, id), visible, expected_lse));
+        return fails_at(
+            id, fmt::format("lse is {}, ln of the visible keys ({}) is {}", lse_at(t, id), visible, expected_lse));
       for (int64_t c = 0; c < p.dim_v; ++c) {
         const int64_t count = counts[static_cast<size_t>(c)];
         const double share = count == 0 ? 0 : static_cast<double>(count) / denominator;
         // Weights of 1 and their sums are exact, so that nothing but the quotient is rounded.
         const double slack = ulp_at(p.dtype, share) / 2 + share * float_slack(visible);
         if (!(std::abs(output_at(t, id, c) - share) <= slack))
-          return wrong(id, fmt::format("channel {} holds {}; {} of {} visible keys are {}", c, output_at(t, id, c),
-                                       count, visible, share));
+          return fails_at(id, fmt::format("channel {} holds {}; {} of {} visible keys are {}", c, output_at(t, id, c),
+                                          count, visible, share));
       }
     }
     return {};
@@ -128,8 +96,8 @@ class Consultation {
       }
       for (int64_t c = 0; c < p.dim_v; ++c)
         if (!(std::abs(output_at(t, id, c) - sum) <= slack))
-          return wrong(id, fmt::format("channel {} holds {}; the weights of {} keys sum to {}", c, output_at(t, id, c),
-                                       visible, sum));
+          return fails_at(id, fmt::format("channel {} holds {}; the weights of {} keys sum to {}", c,
+                                          output_at(t, id, c), visible, sum));
     }
     return {};
   }
@@ -137,7 +105,7 @@ class Consultation {
   OracleVerdict key_order() {
     const Problem& p = problem_;
     if (p.causal != Causal::none || p.has(ATTUNE_WINDOW)) return {"the order of keys matters to the mask", "", {}};
-    if (has_lengths()) return {"sequences of different lengths", "", {}};
+    if (has_lengths(problem_)) return {"sequences of different lengths", "", {}};
     if (p.seq_k < 2) return {"fewer than two keys", "", {}};
     Remap remap = identity_remap(p);
     stats::Random(derive_seed(run_.seed, 0x6b657973)).shuffle(remap.keys);
@@ -215,7 +183,7 @@ class Consultation {
 
   OracleVerdict halves() {
     const Problem& p = problem_;
-    if (has_lengths()) return {"sequences of different lengths", "", {}};
+    if (has_lengths(problem_)) return {"sequences of different lengths", "", {}};
     if (!p.has(ATTUNE_LSE)) return {"without the LSE parts cannot be merged", "", {}};
     if (p.seq_k < 2) return {"fewer than two keys", "", {}};
     if (p.causal == Causal::top_left || p.has(ATTUNE_WINDOW))
@@ -224,7 +192,7 @@ class Consultation {
     Tensors whole = inputs();
     run_.executor.run(run_.kernel, whole);
     const int64_t cut = (p.seq_k + 1) / 2;
-    Tensors first = half(whole, 0, cut), second = half(whole, cut, p.seq_k);
+    Tensors first = keys_of(p, whole, 0, cut, run_.storage), second = keys_of(p, whole, cut, p.seq_k, run_.storage);
     for (const Tensors* part : {&first, &second}) {
       const Choice choice = run_.executor.choose(run_.kernel, part->problem);
       if (!choice.supported()) return {choice.why, "", {}};
@@ -293,20 +261,15 @@ class Consultation {
               const double value = load_element(t[row.operand].data(), dtype, at);
               const std::string_view wrong_here = complaint(dtype, value, row.operand, at);
               if (!wrong_here.empty())
-                return wrong({b, head, i}, fmt::format("{} is {} at element {} {}", row.name, value, c, wrong_here));
+                return fails_at({b, head, i}, fmt::format("{} is {} at element {} {}", row.name, value, c, wrong_here));
             }
     }
     return {};
   }
 
-  bool has_lengths() const { return problem_.packed() || problem_.has(ATTUNE_USED_Q) || problem_.has(ATTUNE_USED_K); }
-
   std::vector<RowId> rows_of(const Tensors& t) const {
     return choose_ideal_rows(t, choose_rows(t, run_.policy, run_.seed), run_.policy, run_.seed);
   }
-
-  // Relative error of a sum of `terms` in float32, generously.
-  static double float_slack(int64_t terms) { return 0x1p-24 * (8 + 2 * std::sqrt(static_cast<double>(terms))); }
 
   OracleVerdict same_bits(const Problem& target, Storage storage, const Remap& remap) {
     Tensors original = inputs();
@@ -314,27 +277,6 @@ class Consultation {
     run_.executor.run(run_.kernel, original);
     run_.executor.run(run_.kernel, copy);
     return {"", first_difference(original, copy, remap), {}};
-  }
-
-  // Keys begin..end of `whole` as a problem of its own; the sink belongs to the second half.
-  Tensors half(const Tensors& whole, int64_t begin, int64_t end) {
-    Problem p = problem_;
-    p.seq_k = end - begin;
-    const bool second = end == problem_.seq_k;
-    if (!second && p.causal == Causal::bottom_right) {
-      // Row i sees keys up to i + seq_k - seq_q of the whole, which is so far to the right of the half's own diagonal.
-      p.causal = Causal::none;
-      p.window_right = problem_.seq_k - end;
-      p.features |= ATTUNE_WINDOW;
-    }
-    if (!second) p.features &= ~ATTUNE_SINK;
-    const auto shape = [](const attune_score_strides& s) {
-      return ScoreShape{s.batch != 0, s.head != 0, s.query != 0, s.key != 0};
-    };
-    set_contiguous(p, problem_.q.head > problem_.q.row ? Layout::bhsd : Layout::bshd, shape(p.bias), shape(p.mask));
-    Remap remap = identity_remap(p);
-    for (int64_t& key : remap.keys) key += begin;
-    return remapped(whole, p, run_.storage, remap);
   }
 
   // Leaves the joined result of both halves in `joined`.
@@ -382,13 +324,13 @@ class Consultation {
       energy += row_energy;
       max_logit = std::max(max_logit, ideal.rows[i].max_logit);
       if (p.has(ATTUNE_LSE) && !lse_agrees(lse_at(a, id), lse_at(b, id), 2 * run_.accuracy.lse_bound))
-        return wrong(id, fmt::format("lse is {} one way and {} the other", lse_at(a, id), lse_at(b, id)));
+        return fails_at(id, fmt::format("lse is {} one way and {} the other", lse_at(a, id), lse_at(b, id)));
     }
     const double factor = run_.accuracy.rms_bound(p.dtype, max_logit);
     const double bound = errors * expected_error_norm(ideal, factor);
     if (std::sqrt(energy) <= bound) return {};
-    return wrong(worst, fmt::format("the outputs are {:.3g} apart (root of the summed squares); {:.3g} is allowed",
-                                    std::sqrt(energy), bound));
+    return fails_at(worst, fmt::format("the outputs are {:.3g} apart (root of the summed squares); {:.3g} is allowed",
+                                       std::sqrt(energy), bound));
   }
 
   const Problem problem_;
@@ -419,6 +361,8 @@ std::string_view name_of(Oracle oracle) {
       return "nothing-arrives";
     case Oracle::twice_arrives:
       return "twice-arrives";
+    case Oracle::key_sums:
+      return "key-sums";
   }
   return "?";
 }
@@ -436,6 +380,8 @@ OracleVerdict consult(Oracle oracle, const Problem& problem, const OracleRun& ru
   const std::span<const Oracle> known = check_method_of(problem).oracles;
   if (std::ranges::find(known, oracle) == known.end())
     return {fmt::format("it says nothing about the operation '{}'", problem.operation->name), "", {}};
+  if (problem.operation == &backward_operation)
+    if (const auto verdict = consult_gradients(oracle, problem, run)) return *verdict;
   Consultation consultation(problem, run);
   switch (oracle) {
     case Oracle::zero_queries:
@@ -458,6 +404,8 @@ OracleVerdict consult(Oracle oracle, const Problem& problem, const OracleRun& ru
       return consultation.nothing_arrives();
     case Oracle::twice_arrives:
       return consultation.twice_arrives();
+    case Oracle::key_sums:
+      break;  // of gradients alone
   }
   return {};
 }

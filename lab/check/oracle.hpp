@@ -14,8 +14,9 @@
 namespace attune::lab {
 
 enum class Oracle {
-  zero_queries,     // q = 0, v one-hot by key: LSE = ln(visible keys), O = each channel's share of them
-  unit_values,      // v = 1: O = 1
+  zero_queries,     // q = 0, v one-hot by key: LSE = ln(visible keys), O = each channel's share of them. Of a backward:
+                    // dk = 0, and dv is the mean of what arrives
+  unit_values,      // v = 1: O = 1. Of a backward to which ones arrive: dq = dk = 0
   key_order,        // keys in another order: the same up to rounding
   head_order,       // heads in another order: the same bits
   batch_order,      // batches in another order: the same bits
@@ -24,10 +25,12 @@ enum class Oracle {
   halves,           // two halves of the keys, merged: the same up to rounding
   nothing_arrives,  // a backward to which only zeros arrive: every gradient is 0
   twice_arrives,    // a backward to which twice as much arrives: every gradient doubles, up to rounding
+  key_sums,         // of a backward: the sum of dv over the keys is what arrives at the rows
 };
-inline constexpr std::array all_oracles{
-    Oracle::zero_queries, Oracle::unit_values, Oracle::key_order, Oracle::head_order,      Oracle::batch_order,
-    Oracle::layout,       Oracle::split,       Oracle::halves,    Oracle::nothing_arrives, Oracle::twice_arrives};
+inline constexpr std::array all_oracles{Oracle::zero_queries,  Oracle::unit_values, Oracle::key_order,
+                                        Oracle::head_order,    Oracle::batch_order, Oracle::layout,
+                                        Oracle::split,         Oracle::halves,      Oracle::nothing_arrives,
+                                        Oracle::twice_arrives, Oracle::key_sums};
 // Those of a forward pass.
 inline constexpr std::span oracles_of_attention = std::span(all_oracles).first<8>();
 std::string_view name_of(Oracle oracle);

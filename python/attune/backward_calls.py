@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-from attune import c_api
+from attune import c_api, torch_flash
 from attune.calls import address, aligned, lengths_of, signature_of, signature_of_packed, stream_of
-from attune.describe import Packed, describe, empty_output, library
-from attune.gradients import begun
+from attune.describe import Packed, describe, empty_output, in_output_order, library
+from attune.fallback import PLAIN
+from attune.gradients import Wanted, begun, is_left_to_flash
 from attune.names import ATTENTION
 
 _pack_args = struct.Struct("@2I21Q").pack
@@ -33,6 +34,7 @@ class Gradients(NamedTuple):
 
 
 _known: dict[tuple, _Described] = {}  # by signature
+_left_to_flash: dict[tuple, bool] = {}  # likewise
 
 
 def empty_gradients(q, k, v, sink, bias, dsink: bool, dbias: bool) -> Gradients:
@@ -59,6 +61,8 @@ def run_backward(dout, dlse, q, k, v, out, lse, packed, score_function, dsink: b
     if dbias:
         bias = _with_elements_of_its_own(bias)
     dout = torch.zeros_like(out) if dout is None else _with_contiguous_rows(dout)
+    if q.device.type in PLAIN and _is_left_to_flash(q, k, v, out, packed, (*numbers, sink, bias, mask), dlse):
+        return _by_flash(dout, q, k, v, out, lse, *numbers[:2])
     gradients = empty_gradients(q, k, v, sink, bias, dsink, dbias)
     if _leaves_some_unwritten(q, k, packed):
         for gradient in gradients:
@@ -90,6 +94,27 @@ def run_backward(dout, dlse, q, k, v, out, lse, packed, score_function, dsink: b
     if status:
         raise attune.error(status, ATTENTION.say)
     return gradients
+
+
+def _is_left_to_flash(q, k, v, out, packed, score_function, dlse) -> bool:
+    if not torch_flash.allowed or dlse is not None or packed is not None or q.numel() == 0 or k.numel() == 0:
+        return False
+    *numbers, sink, bias, mask = score_function
+    signature = (*numbers, *map(signature_of, (q, k, v, out, sink, bias, mask)))
+    known = _left_to_flash.get(signature)
+    if known is None:
+        forward = describe(q, k, v, "bshd", *score_function, True, out).desc
+        known = is_left_to_flash(forward, Wanted(False, False))
+        if len(_left_to_flash) >= _MOST_SIGNATURES:
+            _left_to_flash.clear()
+        _left_to_flash[signature] = known
+    return known
+
+
+def _by_flash(dout, q, k, v, out, lse, scale, causal) -> Gradients:
+    found = torch_flash.gradients(dout, q, k, v, out, lse, scale, causal is not None)
+    dq, dk, dv = (in_output_order(gradient, tensor) for gradient, tensor in zip(found, (q, k, v)))
+    return Gradients(dq, dk, dv, dsink=q.new_empty((0,), dtype=torch.float32), dbias=q.new_empty((0,)))
 
 
 def _leaves_some_unwritten(q, k, packed: Packed | None) -> bool:

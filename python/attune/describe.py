@@ -56,9 +56,20 @@ def library() -> c_api.Library:
 def empty_output(q: torch.Tensor, dim_v: int) -> torch.Tensor:
     """(batch, row, head, dim), with rows and heads in memory as q has them: what comes as BHSD leaves as BHSD."""
     batch, rows, heads, _ = q.shape
-    if q.stride(1) >= q.stride(2):
+    if _has_rows_first(q):
         return q.new_empty((batch, rows, heads, dim_v))
     return q.new_empty((batch, heads, rows, dim_v)).transpose(1, 2)
+
+
+def in_output_order(tensor: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Laid out as an output is, and copied only if it is not."""
+    if (tensor if _has_rows_first(q) else tensor.transpose(1, 2)).is_contiguous():
+        return tensor
+    return empty_output(q, tensor.shape[3]).copy_(tensor)
+
+
+def _has_rows_first(q: torch.Tensor) -> bool:
+    return q.stride(1) >= q.stride(2)
 
 
 def describe(

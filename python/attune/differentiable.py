@@ -38,8 +38,10 @@ class Differentiable(torch.autograd.Function):
         )  # fmt: skip
         if result is not WATCHED:
             return result
-        options = {} if wanted is None else {"backward": True, "dsink": wanted.dsink, "dbias": wanted.dbias}
-        return (ops.attention_varlen if lengths else ops.attention)(*inputs[:-1], True, **options)
+        operator = ops.attention_varlen if lengths else ops.attention
+        if wanted is None:
+            return operator(*inputs[:-1], True)
+        return operator(*inputs, backward=True, dsink=wanted.dsink, dbias=wanted.dbias)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -10,7 +10,7 @@ from torch.compiler import is_dynamo_compiling
 from attune import arguments, lengths, ops
 from attune.autocast import autocast, is_autocast_on_somewhere
 from attune.c_api import Unsupported, kernel_of
-from attune.calls import WATCHED, refuse_nested, run
+from attune.calls import WATCHED, is_transformed, refuse_nested, run
 from attune.describe import Packed, check_kin, check_like, describe, is_heads_first, library, lookup
 from attune.differentiable import Differentiable, is_differentiated_by_autograd
 from attune.fallback import PLAIN, is_plain, refuse_causal_biases
@@ -129,7 +129,7 @@ def explain(
     text = library().explain(described.desc, ATTENTION.say)
     if is_plain(kernel_of(text)):
         text += "fallback: left to torch, which is many times as fast as a plain kernel, where fallback=True\n"
-    if gradients := wanted(q, k, v, sink, bias):
+    if gradients := wanted(q, k, v, sink, bias, return_lse):
         text += f"\n{explanation(described.desc, gradients, ATTENTION)}"
     return text
 
@@ -170,7 +170,7 @@ def _attend_through_ops(
     if heads_first:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     score_function = (scale, causal, window, softcap, sink, bias, mask, return_lse)
-    lse, gradients = None, wanted(q, k, v, sink, bias)
+    lse, gradients = None, wanted(q, k, v, sink, bias, return_lse)
     if or_torch:
         check_kin(q, k, v, names)  # now, while torch can still be called instead
     if or_torch and gradients is None:
@@ -180,9 +180,13 @@ def _attend_through_ops(
             _refuse_what_torch_differentiates_better(names, q, k, v, packed, score_function, gradients)
         inputs = (q, k, v, *(() if packed is None else packed), *score_function)
         if not is_dynamo_compiling() and is_differentiated_by_autograd(gradients, *inputs):
+            if gradients is not None and is_transformed():  # torch.func sends zeros where nothing arrives
+                gradients = gradients._replace(dlse=True)
             o, lse = Differentiable.apply(names, gradients, *inputs)
         else:
-            options = {} if gradients is None else {"backward": True, "dsink": gradients[0], "dbias": gradients[1]}
+            options = {}
+            if gradients is not None:
+                options = {"backward": True, "dsink": gradients.dsink, "dbias": gradients.dbias}
             o, lse = (ops.attention if packed is None else ops.attention_varlen)(*inputs, **options)
     if heads_first:
         o = o.transpose(1, 2)

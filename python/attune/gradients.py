@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from attune import c_api
+from attune import c_api, torch_flash
 from attune.c_api import Unsupported, kernel_of
 from attune.describe import library
 from attune.fallback import is_plain
@@ -20,9 +20,10 @@ class Wanted(NamedTuple):
 
     dsink: bool
     dbias: bool
+    dlse: bool = False  # the log-sum-exp is returned, and so a gradient may come in there
 
 
-def wanted(q, k, v, sink, bias) -> Wanted | None:
+def wanted(q, k, v, sink, bias, return_lse: bool = False) -> Wanted | None:
     """None where no input requires any. torch.compile sees through it."""
     if not torch.is_grad_enabled():
         return None
@@ -30,7 +31,7 @@ def wanted(q, k, v, sink, bias) -> Wanted | None:
     dbias = bias is not None and bias.requires_grad
     if not (q.requires_grad or k.requires_grad or v.requires_grad or dsink or dbias):
         return None
-    return Wanted(dsink, dbias)
+    return Wanted(dsink, dbias, return_lse)
 
 
 def refuse_tangents(*tensors: torch.Tensor | None) -> None:
@@ -43,13 +44,36 @@ def refuse_tangents(*tensors: torch.Tensor | None) -> None:
 
 
 def refuse_without_backward(forward: bytes, wanted: Wanted, names: Names) -> None:
-    """Where no kernel has these gradients: before anything is computed that could not be trained with."""
+    """Where nothing has these gradients: before anything is computed that could not be trained with."""
+    if is_left_to_flash(forward, wanted):
+        return
+    try:
+        _refuse_without_kernel(forward, wanted, names)
+    except Unsupported as refusal:
+        desc = begun(forward)
+        if desc.device_kind != torch_flash.DEVICE_KIND:
+            raise
+        clause = torch_flash.refusal(desc, wanted.dlse)
+        raise Unsupported(f"{refusal}; torch's flash backward does not take it either: {clause}") from None
+
+
+def is_left_to_flash(forward: bytes, wanted: Wanted) -> bool:
+    """Whether torch's flash backward forms these gradients: it takes them, and of Attune's kernels a plain one does at
+    most."""
+    if torch_flash.refusal(begun(forward), wanted.dlse):
+        return False
+    kernel = kernel_of(library().explain_backward(_expected(forward, wanted), str))
+    return kernel == "none" or is_plain(kernel)
+
+
+def _refuse_without_kernel(forward: bytes, wanted: Wanted, names: Names) -> None:
     library().backward_workspace_bytes(_expected(forward, wanted), names.say)
 
 
 def refuse_plain_backward(forward: bytes, wanted: Wanted, names: Names) -> None:
-    """What only a plain kernel of a GPU can differentiate, or none at all, is left to torch."""
-    refuse_without_backward(forward, wanted, names)
+    """What only a plain kernel of a GPU can differentiate, or none at all, is left to torch: all of it, for torch knows
+    quicker ways back than its flash backward."""
+    _refuse_without_kernel(forward, wanted, names)
     kernel = kernel_of(library().explain_backward(_expected(forward, wanted), names.say))
     if is_plain(kernel):
         raise Unsupported(f"the plain kernel {kernel} alone has these gradients, and torch is many times as fast")
@@ -58,12 +82,19 @@ def refuse_plain_backward(forward: bytes, wanted: Wanted, names: Names) -> None:
 def explanation(forward: bytes, wanted: Wanted, names: Names) -> str:
     """What the backward will run, or why there is none."""
     text = library().explain_backward(_expected(forward, wanted), names.say)
+    kernel = kernel_of(text)
     try:
         refuse_without_backward(forward, wanted, names)
     except Unsupported as refusal:
         text += f"gradients: refused: {refusal}\n"
     else:
-        if not is_plain(kernel_of(text)):
+        if is_left_to_flash(forward, wanted):
+            alone = "no kernel has them here" if kernel == "none" else f"only the plain kernel {kernel} has them here"
+            text += f"gradients: {torch_flash.SAID}: {alone}\n"
+        elif is_plain(kernel):
+            clause = torch_flash.refusal(begun(forward), wanted.dlse)
+            text += f"gradients: {kernel}, and not torch's flash backward: {clause}\n"
+        else:
             return text
     return f"{text}fallback: gradients are left to torch where fallback=True\n"
 

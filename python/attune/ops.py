@@ -47,14 +47,14 @@ def _define(name: str, schema: str, kernel, fake, setup_context, backward) -> to
 
 
 def _attention(q, k, v, scale, causal, window, *others, backward=False, dsink=False, dbias=False):
-    return _run(q, k, v, None, scale, causal, window, *others, backward and Wanted(dsink, dbias))
+    return _run(q, k, v, None, scale, causal, window, *others, backward and Wanted(dsink, dbias, others[-1]))
 
 
 def _attention_varlen(
     q, k, v, cu_q, cu_k, max_q, max_k, used_q, used_k, *rest, backward=False, dsink=False, dbias=False
 ):
     packed = Packed(cu_q, cu_k, max_q, max_k, used_q, used_k)
-    return _run(q, k, v, packed, *rest, backward and Wanted(dsink, dbias))
+    return _run(q, k, v, packed, *rest, backward and Wanted(dsink, dbias, rest[-1]))
 
 
 def _run(q, k, v, packed, scale, causal, window, softcap, sink, bias, mask, return_lse, wanted):

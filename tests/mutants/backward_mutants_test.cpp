@@ -2,6 +2,8 @@
 // --all` makes; the same kernel without a mistake passes them all.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -295,6 +297,50 @@ TEST_P(BackwardMutants, AreCaught) {
 
 INSTANTIATE_TEST_SUITE_P(All, BackwardMutants, testing::ValuesIn(mistakes),
                          [](const auto& test) { return name_of_wrong(test.param); });
+
+// What an oracle finds alone, without any reference.
+bool is_found(Oracle oracle, Wrong mistake) {
+  register_wrong_backwards();
+  static cpu::Threads threads(attune_options{});
+  static const auto executor = make_cpu_executor();
+  return std::ranges::any_of(
+      std::array{"bwd b2 h4/2 q100 k130 d64 f16", "bwd b1 h2/1 q130 k100 d64 f16 causal-br",
+                 "bwd b1 h3/1 q65 k129 d40/72 f16 w8,3 dlse", "bwd b2 h2/1 q60 k80 d64 f16 mask=b1qk",
+                 "bwd b2 h4/2 q80 k70 d32 f16 bias=1hqk dbias scale0.5"},
+      [&](const char* problem) {
+        const OracleRun run{*executor, threads,       frozen_accuracy(), {}, "wrong-bwd/" + name_of_wrong(mistake),
+                            3,         Storage::dense};
+        return !consult(oracle, parse_problem(problem), run).ok();
+      });
+}
+
+struct Find {
+  Oracle oracle;
+  Wrong mistake;
+};
+
+constexpr std::array finds{
+    Find{Oracle::zero_queries, Wrong::lost_row_tile},   Find{Oracle::zero_queries, Wrong::lost_group_head},
+    Find{Oracle::zero_queries, Wrong::lse_base_2},      Find{Oracle::zero_queries, Wrong::window_off_by_one},
+    Find{Oracle::zero_queries, Wrong::sixteen_bit_sum}, Find{Oracle::unit_values, Wrong::missing_delta},
+    Find{Oracle::key_sums, Wrong::lost_last_row},       Find{Oracle::key_sums, Wrong::lost_group_head},
+    Find{Oracle::key_sums, Wrong::window_off_by_one},   Find{Oracle::key_sums, Wrong::bias_forgotten},
+    Find{Oracle::key_order, Wrong::lost_key_tile},      Find{Oracle::key_order, Wrong::transposed_mask},
+    Find{Oracle::halves, Wrong::lost_key_tile},         Find{Oracle::halves, Wrong::top_left}};
+
+class BackwardOracles : public testing::TestWithParam<Find> {};
+
+TEST_P(BackwardOracles, FindAlone) { EXPECT_TRUE(is_found(GetParam().oracle, GetParam().mistake)); }
+
+INSTANTIATE_TEST_SUITE_P(All, BackwardOracles, testing::ValuesIn(finds), [](const auto& test) {
+  std::string name = fmt::format("{}_{}", name_of(test.param.oracle), name_of_wrong(test.param.mistake));
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+TEST(BackwardOracleControl, FindNothingWithoutAMistake) {
+  for (const Oracle oracle : all_oracles) EXPECT_FALSE(is_found(oracle, Wrong::nothing)) << name_of(oracle);
+}
 
 TEST(BackwardMutantControl, PassesWithoutAMistake) {
   EXPECT_GT(backward_hunt().control_checks, 150);

@@ -14,6 +14,7 @@ MOST_DIFFERENCE = 0.03  # relative RMS of the logits
 
 
 SECONDS_PER_HOUR, MILLION = 3600, 1_000_000
+WORDS = 32000
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,12 +28,16 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--lengths", type=counts, default="2048,8192", help="tokens of the prefills (default: %(default)s)")
     p.add_argument("--new-tokens", type=count, default=32, help="that are decoded (default: %(default)s)")
     p.add_argument("--prompt", type=count, default=512, help="tokens before them (default: %(default)s)")
-    p.add_argument("--layers", type=count, default=32, help="(default: %(default)s)")
+    add_shape(p, layers=32)
+    p.add_argument("--price", type=price, help="of an hour of the machine, for the cost of a million tokens")
+    return p
+
+
+def add_shape(p: argparse.ArgumentParser, layers: int) -> None:
+    p.add_argument("--layers", type=count, default=layers, help="(default: %(default)s)")
     p.add_argument("--hidden", type=count, default=4096, help="128 per head (default: %(default)s)")
     p.add_argument("--kv-heads", type=count, help="(default: as many as heads)")
     p.add_argument("--intermediate", type=count, default=11008, help="of the MLP (default: %(default)s)")
-    p.add_argument("--price", type=price, help="of an hour of the machine, for the cost of a million tokens")
-    return p
 
 
 count = whole(1)
@@ -54,48 +59,59 @@ def rate_text(seconds: float, tokens: int, price_per_hour: float | None) -> str:
     return f"{text}, {cost_of_million(rate, price_per_hour):.4g} per million tokens"
 
 
-def make_models(torch, options) -> dict:
-    """By implementation. The second has the weights of the first, not a copy."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+def heads_of(options) -> tuple[int, int]:
+    """Of queries, and of keys and values."""
     heads = options.hidden // 128
     if options.hidden % 128 or heads % (options.kv_heads or heads):
         raise BadInput(f"--hidden {options.hidden}, --kv-heads {options.kv_heads}: there are 128 per head, and the "
                        "KV heads must divide the heads")  # fmt: skip
-    models = {}
-    for implementation in ("sdpa", "attune"):
-        config = LlamaConfig(
-            vocab_size=32000,
-            hidden_size=options.hidden,
-            intermediate_size=options.intermediate,
-            num_hidden_layers=options.layers,
-            num_attention_heads=heads,
-            num_key_value_heads=options.kv_heads or heads,
-            max_position_embeddings=1 << 17,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=None,
-            attn_implementation=implementation,
-        )
-        if not models:
-            show("making the weights")
-            torch.manual_seed(options.seed)
-            default = torch.get_default_dtype()
-            torch.set_default_dtype(torch.bfloat16)  # so that no weight is made in float32 first
-            try:
-                with torch.device(options.device):
-                    models[implementation] = LlamaForCausalLM(config).eval()
-            finally:
-                torch.set_default_dtype(default)
-        else:
-            first = next(iter(models.values()))
-            with torch.device("meta"):
-                model = LlamaForCausalLM(config).eval()
-            model.load_state_dict(first.state_dict(), assign=True)
-            model.model.rotary_emb = first.model.rotary_emb  # its buffers are in no state dict
-            models[implementation] = model
-    show("")
-    return models
+    return heads, options.kv_heads or heads
+
+
+def config_of(options, implementation: str):
+    from transformers import LlamaConfig
+
+    heads, kv_heads = heads_of(options)
+    return LlamaConfig(
+        vocab_size=WORDS,
+        hidden_size=options.hidden,
+        intermediate_size=options.intermediate,
+        num_hidden_layers=options.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=1 << 17,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=None,
+        attn_implementation=implementation,
+    )
+
+
+def random_model(torch, options, implementation: str):
+    from transformers import LlamaForCausalLM
+
+    show("making the weights")
+    torch.manual_seed(options.seed)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)  # so that no weight is made in float32 first
+    try:
+        with torch.device(options.device):
+            return LlamaForCausalLM(config_of(options, implementation)).eval()
+    finally:
+        torch.set_default_dtype(default)
+        show("")
+
+
+def make_models(torch, options) -> dict:
+    """By implementation. The second has the weights of the first, not a copy."""
+    from transformers import LlamaForCausalLM
+
+    first = random_model(torch, options, "sdpa")
+    with torch.device("meta"):
+        second = LlamaForCausalLM(config_of(options, "attune")).eval()
+    second.load_state_dict(first.state_dict(), assign=True)
+    second.model.rotary_emb = first.model.rotary_emb  # its buffers are in no state dict
+    return {"sdpa": first, "attune": second}
 
 
 def wait_for(torch, device: str) -> None:
@@ -150,7 +166,7 @@ def run(options) -> int:
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, on {options.device}")
 
     def tokens(length: int):
-        return torch.randint(2, 32000, (1, length), device=options.device)
+        return torch.randint(2, WORDS, (1, length), device=options.device)
 
     rows = []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attune.lab.contender import Bound, Contender
 from attune.lab.errors import Absent, BadInput, first_line
+from attune.lab.flash_after_attune import FlashAfterAttune
 from attune.lab.problem import Problem
 from attune.lab.sdpa import Sdpa, SdpaDefault
 from attune.lab.tensors import Tensors
@@ -169,6 +170,7 @@ class Triton(Contender):
 _MAKERS = {
     "cudnn": lambda _: Sdpa("cudnn", "CUDNN_ATTENTION"),
     "flash": lambda _: Sdpa("flash", "FLASH_ATTENTION"),
+    "flash-after-attune": lambda _: FlashAfterAttune(),
     "efficient": lambda _: Sdpa("efficient", "EFFICIENT_ATTENTION"),
     "math": lambda _: Sdpa("math", "MATH"),
     "default": lambda _: SdpaDefault(),

@@ -1,4 +1,4 @@
-"""python3 -m attune.lab cpu, host, llama and masked: whole runs on the CPU, with the real engine."""
+"""python3 -m attune.lab cpu, host, llama, masked and train: whole runs on the CPU, with the real engine."""
 
 import json
 import os
@@ -88,6 +88,31 @@ def test_llama_counts_cost():
 def test_llama_refuses(lab, wrong):
     pytest.importorskip("transformers", reason="transformers is not installed")
     assert lab("llama", *TINY_LLAMA, *wrong.split()).returncode == 2
+
+
+TINY_STEP = ["--layers", "1", "--hidden", "256", "--kv-heads", "1", "--intermediate", "128", "--length", "24"]
+
+
+def test_train_compares_and_times(lab, tmp_path):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    result = lab("train", *TINY_STEP, "--json", tmp_path / "samples.jsonl")
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"^attune, cpu/bwd: the loss differs by \S+ of it, gradients by 0\.0", result.stdout, re.MULTILINE)
+    assert "training step of 24 tokens, 1 layers: sdpa " in result.stdout and "\n  attune, cpu/bwd " in result.stdout
+    _, row = map(json.loads, (tmp_path / "samples.jsonl").read_text().splitlines())
+    names = [each["name"] for each in row["result"]["measurement"]["contenders"]]
+    assert names[0] == "sdpa" and names[-1] == "attune, cpu/bwd"
+
+
+def test_train_times_nothing_that_differs(lab, monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from attune import hugging_face
+
+    right = hugging_face.attend
+    monkeypatch.setattr(hugging_face, "attend", lambda *arguments: 1.5 * right(*arguments))
+    result = lab("train", *TINY_STEP)
+    assert result.returncode == 1 and ": nothing is timed" in result.stderr
+    assert "training step" not in result.stdout
 
 
 def test_masked_compares_times_and_names_the_kernel(lab):
