@@ -112,6 +112,23 @@ ATTUNE_DEVICE void score_again(float (&s)[columns / 2], const uint8_t* q_rows, i
   }
 }
 
+// How P of a block gets the maximum that it is relative to.
+enum class Maximum {
+  found,    // in the block, before the exponentials
+  sampled,  // in a quarter of the block's scores
+  trusted   // that of earlier blocks
+};
+
+// For a warp whose block outgrew a maximum that was sampled or trusted: the scores once more, and their maximum found.
+// Nothing masks these scores, so every row must see every key of the block.
+template <Dtype dtype, int dim, int columns>
+ATTUNE_DEVICE bool find_max_again(float (&s)[columns / 2], const uint8_t* q_rows, int row, int tile_rows,
+                                  const uint8_t* k_rows, int lane, float scale_log2, RowState& rows,
+                                  float (&shrink)[2]) {
+  score_again<dtype, dim, columns>(s, q_rows, row, tile_rows, k_rows, lane);
+  return move_max<columns>(s, scale_log2, rows, shrink);
+}
+
 // O of a tile, in wgmma registers, after the maximum moved.
 template <int count>
 ATTUNE_DEVICE void shrink_rows(float (&o)[count], const float (&shrink)[2]) {

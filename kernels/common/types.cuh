@@ -13,7 +13,7 @@ using uint32_t = unsigned int;
 using int64_t = long long;
 using uint64_t = unsigned long long;
 #define ATTUNE_DEVICE __device__ __forceinline__
-#define ATTUNE_SHARED_CODE __host__ __device__ constexpr  // constant expressions for both sides
+#define ATTUNE_SHARED_CODE __host__ __device__ __forceinline__ constexpr  // constant expressions for both sides
 #else
 #include <cstdint>
 #define ATTUNE_SHARED_CODE constexpr

@@ -5,7 +5,32 @@
 
 #include "core/error.hpp"
 #include "gpu/kernel.hpp"
+#include "jit/fields.hpp"
+#include "kernels/sm90/fwd_cost.hpp"
 #include "kernels/sm90/host.hpp"
+
+namespace attune::device::sm90_fwd {
+
+constexpr std::string_view initializer_of(Turns turns) {
+  return turns == Turns::none ? "Turns::none" : "Turns::products";
+}
+
+}  // namespace attune::device::sm90_fwd
+
+namespace attune::jit {
+
+using FwdVariant = device::sm90_fwd::Variant;
+using FwdConfig = device::sm90_fwd::Config;
+template <>
+inline constexpr auto fields<FwdVariant> =
+    list(ATTUNE_FIELD(FwdVariant, dtype), ATTUNE_FIELD(FwdVariant, dim), ATTUNE_FIELD(FwdVariant, causal));
+template <>
+inline constexpr auto fields<FwdConfig> = list(
+    ATTUNE_FIELD(FwdConfig, warpgroups), ATTUNE_FIELD(FwdConfig, block_n), ATTUNE_FIELD(FwdConfig, stages_k),
+    ATTUNE_FIELD(FwdConfig, stages_v), ATTUNE_FIELD(FwdConfig, q_slots), ATTUNE_FIELD(FwdConfig, consumer_registers),
+    ATTUNE_FIELD(FwdConfig, producer_registers), ATTUNE_FIELD(FwdConfig, turns), ATTUNE_FIELD(FwdConfig, early_waits));
+
+}  // namespace attune::jit
 
 namespace attune::sm90 {
 namespace {
@@ -15,13 +40,12 @@ using device::sm90_fwd::Config;
 using device::sm90_fwd::Params;
 using device::sm90_fwd::Turns;
 using device::sm90_fwd::Variant;
+using jit::text_of;
 
-// A configuration and what it costs on an H200: microseconds for one block of a tile, and for a tile whatever its
-// length (first block, store, the way to the next). Fitted to measured runs; see docs/notebook.md.
 struct Candidate {
   int dim;
   Config config;
-  double full_block_us, causal_block_us, tile_us;
+  FwdCost cost;
 };
 
 constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages_v, int q_slots, Turns turns,
@@ -40,15 +64,15 @@ constexpr Config config_of(int warpgroups, int block_n, int stages_k, int stages
 }
 
 constexpr Candidate candidates[] = {
-    {64, config_of(3, 128, 3, 3, 2, Turns::products), 1.33, 1.44, 1.4},
-    {64, config_of(4, 64, 4, 4, 2, Turns::products, true), 0.872, 0.90, 1.9},
-    {64, config_of(4, 64, 4, 4, 2, Turns::none), 1.01, 0.92, 1.1},
-    {64, config_of(2, 64, 4, 4, 2, Turns::none), 0.55, 0.555, 1.6},
-    {64, config_of(1, 64, 8, 8, 2, Turns::none), 0.415, 0.42, 0.8},
-    {128, config_of(2, 128, 3, 2, 2, Turns::products), 1.45, 1.53, 1.5},
-    {128, config_of(3, 64, 3, 3, 2, Turns::none), 1.14, 1.13, 2.2},
-    {128, config_of(1, 64, 5, 4, 2, Turns::none), 0.57, 0.60, 0.8},
-    {256, config_of(2, 64, 3, 2, 1, Turns::none), 1.40, 1.42, 2.9},
+    {64, config_of(3, 128, 3, 3, 2, Turns::products), fwd_costs::d64_192_rows_128_keys},
+    {64, config_of(4, 64, 4, 4, 2, Turns::products, true), fwd_costs::d64_256_rows_turns},
+    {64, config_of(4, 64, 4, 4, 2, Turns::none), fwd_costs::d64_256_rows},
+    {64, config_of(2, 64, 4, 4, 2, Turns::none), fwd_costs::d64_128_rows},
+    {64, config_of(1, 64, 8, 8, 2, Turns::none), fwd_costs::d64_64_rows},
+    {128, config_of(2, 128, 3, 2, 2, Turns::products), fwd_costs::d128_128_rows_128_keys},
+    {128, config_of(3, 64, 3, 3, 2, Turns::none), fwd_costs::d128_192_rows},
+    {128, config_of(1, 64, 5, 4, 2, Turns::none), fwd_costs::d128_64_rows},
+    {256, config_of(2, 64, 3, 2, 1, Turns::none), fwd_costs::d256_128_rows},
 };
 
 static_assert(sizeof(device::sm90_fwd::SharedStorage<Variant{.dim = 64}, candidates[0].config>) ==
@@ -58,24 +82,6 @@ static_assert(sizeof(device::sm90_fwd::SharedStorage<Variant{.dim = 256}, candid
 
 Variant variant_of(const Problem& problem) {
   return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none};
-}
-
-std::string text_of(const Variant& variant) {
-  return jit::Initializer().add("dtype", variant.dtype).add("dim", variant.dim).add("causal", variant.causal).text();
-}
-
-std::string text_of(const Config& config) {
-  return jit::Initializer()
-      .add("warpgroups", config.warpgroups)
-      .add("block_n", config.block_n)
-      .add("stages_k", config.stages_k)
-      .add("stages_v", config.stages_v)
-      .add("q_slots", config.q_slots)
-      .add("consumer_registers", config.consumer_registers)
-      .add("producer_registers", config.producer_registers)
-      .add_text("turns", config.turns == Turns::none ? "Turns::none" : "Turns::products")
-      .add("early_waits", config.early_waits)
-      .text();
 }
 
 // How tiles are shared out. Each CTA takes every grid-th tile of a fixed order, alternately from the left and from the
@@ -89,16 +95,15 @@ struct Schedule {
 
 // Costs of the tiles of one pair, first rows first.
 std::vector<double> tile_costs(const Problem& problem, const Candidate& candidate, int64_t tiles_m) {
-  const int64_t rows = tile_rows(candidate.config), keys = keys_in_use(problem);
-  const bool causal = problem.causal != Causal::none;
+  const int64_t rows = tile_rows(candidate.config);
+  const device::Band<int64_t> band = band_of(problem);
+  const FwdCost& cost = candidate.cost;
+  const double block_us = problem.causal == Causal::none ? cost.full_block_us : cost.causal_block_us;
   std::vector<double> costs(static_cast<size_t>(tiles_m));
   for (int64_t m = 0; m < tiles_m; ++m) {
-    const int64_t last = std::min((m + 1) * rows, problem.seq_q) + diagonal_of(problem);
-    const int64_t visible = causal ? std::clamp<int64_t>(last, 1, keys) : keys;
-    const int64_t blocks = device::ceil_div<int64_t>(visible, candidate.config.block_n);
-    costs[static_cast<size_t>(m)] =
-        candidate.tile_us +
-        static_cast<double>(blocks) * (causal ? candidate.causal_block_us : candidate.full_block_us);
+    const int64_t seen = band.end(std::min((m + 1) * rows, problem.seq_q) - 1);
+    const int64_t blocks = std::max<int64_t>(1, device::ceil_div<int64_t>(seen, candidate.config.block_n));
+    costs[static_cast<size_t>(m)] = cost.tile_us + static_cast<double>(blocks) * block_us;
   }
   return costs;
 }
@@ -106,13 +111,17 @@ std::vector<double> tile_costs(const Problem& problem, const Candidate& candidat
 // The busiest CTA's time if pairs are walked in sections of this width.
 double makespan_us(const Schedule& schedule, const std::vector<double>& costs, int64_t section) {
   std::vector<double> loads(static_cast<size_t>(schedule.grid));
-  int64_t index = 0;
+  size_t cta = 0;  // walks to the right, then back: without a division, for there are many tiles
+  bool rightwards = true;
   for (int64_t first = 0; first < schedule.pairs; first += section) {
     const int64_t width = std::min(section, schedule.pairs - first);
     for (int64_t m = schedule.tiles_m - 1; m >= 0; --m) {
-      for (int64_t pair = 0; pair < width; ++pair, ++index) {
-        const int64_t row = index / schedule.grid, column = index % schedule.grid;
-        loads[static_cast<size_t>(row % 2 == 0 ? column : schedule.grid - 1 - column)] += costs[static_cast<size_t>(m)];
+      for (int64_t pair = 0; pair < width; ++pair) {
+        loads[cta] += costs[static_cast<size_t>(m)];
+        if (rightwards ? cta + 1 == loads.size() : cta == 0)
+          rightwards = !rightwards;
+        else
+          cta = rightwards ? cta + 1 : cta - 1;
       }
     }
   }
@@ -167,37 +176,49 @@ class Forward final : public gpu::GpuKernel {
 
   std::vector<Configuration> configurations_on(const Problem& problem,
                                                const gpu::DeviceProperties& device) const override {
-    constexpr double launch_us = 2.4;  // with the first loads and the last stores, which nothing hides
     std::vector<Configuration> list;
-    for (const Choice& choice : best_first(problem, device))
-      list.push_back({text_of(choice.candidate->config), (launch_us + choice.schedule.makespan_us) * 1e-6});
+    for (const Way& way : best_first(problem, device))
+      list.push_back({text_of(way.candidate->config), way.predicted_seconds()});
     return list;
+  }
+
+  gpu::Choice choice_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
+    const Way best = best_first(problem, device).at(0);
+    return {best.predicted_seconds(), [problem, best] { return recipe(problem, best); }};
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
                      std::string_view text) const override {
-    for (const Choice& choice : best_first(problem, device))
-      if (text_of(choice.candidate->config) == text) return recipe(problem, choice.candidate->config, choice.schedule);
+    for (const Candidate& candidate : candidates)
+      if (takes(problem, candidate, device) && text_of(candidate.config) == text)
+        return recipe(problem, {&candidate, schedule_for(problem, candidate, device)});
     fail(ATTUNE_INVALID_ARGUMENT, "sm90/fwd has no configuration '{}' for {}", text, to_string(problem));
   }
 
  private:
-  struct Choice {
+  struct Way {
     const Candidate* candidate;
     Schedule schedule;
+
+    double predicted_seconds() const { return (fwd_launch_us + schedule.makespan_us) * 1e-6; }
   };
 
-  static std::vector<Choice> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
-    std::vector<Choice> choices;
-    for (const Candidate& candidate : candidates)
-      if (candidate.dim == problem.dim_qk && legal(variant_of(problem), candidate.config, device.smem_per_block_bytes))
-        choices.push_back({&candidate, schedule_for(problem, candidate, device)});
-    std::ranges::sort(choices, {}, [](const Choice& choice) { return choice.schedule.makespan_us; });
-    return choices;
+  static bool takes(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
+    return candidate.dim == problem.dim_qk && legal(variant_of(problem), candidate.config, device.smem_per_block_bytes);
   }
 
-  static gpu::Recipe recipe(const Problem& problem, const Config& config, const Schedule& schedule) {
+  static std::vector<Way> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
+    std::vector<Way> ways;
+    for (const Candidate& candidate : candidates)
+      if (takes(problem, candidate, device)) ways.push_back({&candidate, schedule_for(problem, candidate, device)});
+    std::ranges::sort(ways, {}, [](const Way& way) { return way.schedule.makespan_us; });
+    return ways;
+  }
+
+  static gpu::Recipe recipe(const Problem& problem, const Way& way) {
     const Variant variant = variant_of(problem);
+    const Config& config = way.candidate->config;
+    const Schedule& schedule = way.schedule;
     jit::DeviceUnit unit;
     unit.name = "sm90/fwd";
     unit.file = "kernels/sm90/fwd.cuh";
@@ -207,12 +228,14 @@ class Forward final : public gpu::GpuKernel {
     unit.threads = static_cast<uint32_t>(threads(config));
     unit.role_registers = static_cast<uint32_t>(role_registers(config));
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
-    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, o), ATTUNE_OFFSET_FACT(Params, seq_q),
+    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, out), ATTUNE_OFFSET_FACT(Params, keys),
                    ATTUNE_OFFSET_FACT(Params, heads), ATTUNE_OFFSET_FACT(Params, whole_sections)};
     unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
 
     Params params{};
-    set_constants(params, problem);
+    params.out = outputs_of(problem);
+    params.keys = keys_of(problem);
+    params.scale_log2 = scale_log2_of(problem);
     params.group = static_cast<int32_t>(problem.group());
     params.tiles_m = static_cast<int32_t>(schedule.tiles_m);
     params.tiles = static_cast<int32_t>(schedule.tiles_m * schedule.pairs);

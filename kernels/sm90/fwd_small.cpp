@@ -5,8 +5,26 @@
 
 #include "core/error.hpp"
 #include "gpu/kernel.hpp"
+#include "jit/fields.hpp"
 #include "kernels/common/wgmma.cuh"
+#include "kernels/sm90/fwd_small_cost.hpp"
 #include "kernels/sm90/host.hpp"
+
+namespace attune::jit {
+
+using FwdSmallVariant = device::sm90_fwd_small::Variant;
+using FwdSmallConfig = device::sm90_fwd_small::Config;
+template <>
+inline constexpr auto fields<FwdSmallVariant> =
+    list(ATTUNE_FIELD(FwdSmallVariant, dtype), ATTUNE_FIELD(FwdSmallVariant, dim),
+         ATTUNE_FIELD(FwdSmallVariant, causal), ATTUNE_FIELD(FwdSmallVariant, early_keys));
+template <>
+inline constexpr auto fields<FwdSmallConfig> =
+    list(ATTUNE_FIELD(FwdSmallConfig, row_groups), ATTUNE_FIELD(FwdSmallConfig, key_groups),
+         ATTUNE_FIELD(FwdSmallConfig, block_n), ATTUNE_FIELD(FwdSmallConfig, stages),
+         ATTUNE_FIELD(FwdSmallConfig, cluster), ATTUNE_FIELD(FwdSmallConfig, paired));
+
+}  // namespace attune::jit
 
 namespace attune::sm90 {
 namespace {
@@ -17,32 +35,64 @@ using device::sm90_fwd_small::Config;
 using device::sm90_fwd_small::Params;
 using device::sm90_fwd_small::rows_per_warpgroup;
 using device::sm90_fwd_small::Variant;
+using jit::text_of;
 
-// A configuration and what it costs on an H200, in microseconds: a tile whatever its length, with its share of the
-// launch, and a round of blocks, one for each key group. Fitted to measured runs; see docs/notebook.md.
 struct Candidate {
   int dim;
   Config config;
-  double tile_us, round_us;
+  FwdSmallCost cost;
   int ctas_per_sm = 1;
 };
 
 constexpr Candidate candidates[] = {
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 1, .cluster = 1}, 2.4, 0.7},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 128, .stages = 1, .cluster = 2}, 3.2, 1.16},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1}, 2.5, 0.69},
-    {64, {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1}, 3.7, 0.96},
-    {64, {.row_groups = 2, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 2.75, 1.0},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 2.7, 0.71, 2},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4}, 3.2, 0.65},
-    {64, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8}, 3.6, 0.645},
-    {64, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 8, .cluster = 16}, 3.45, 0.5},
-    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1}, 3.35, 0.86},
-    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1}, 2.95, 0.58, 2},
-    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1, .paired = true}, 3.05, 0.58, 2},
-    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4}, 3.65, 0.86},
-    {128, {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8}, 4.4, 0.86},
-    {128, {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16}, 4.55, 0.62},
+    {64,
+     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 1, .cluster = 1},
+     fwd_small_costs::d64_groups_1x2_keys_64_stages_1_cluster_1},
+    {64,
+     {.row_groups = 1, .key_groups = 2, .block_n = 128, .stages = 1, .cluster = 2},
+     fwd_small_costs::d64_groups_1x2_keys_128_stages_1_cluster_2},
+    {64,
+     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 1},
+     fwd_small_costs::d64_groups_1x2_keys_64_stages_4_cluster_1},
+    {64,
+     {.row_groups = 1, .key_groups = 4, .block_n = 64, .stages = 2, .cluster = 1},
+     fwd_small_costs::d64_groups_1x4_keys_64_stages_2_cluster_1},
+    {64,
+     {.row_groups = 2, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1},
+     fwd_small_costs::d64_groups_2x2_keys_64_stages_3_cluster_1},
+    {64,
+     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1, .paired = true},
+     fwd_small_costs::d64_groups_1x2_keys_64_stages_3_paired,
+     2},
+    {64,
+     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 4},
+     fwd_small_costs::d64_groups_1x2_keys_64_stages_4_cluster_4},
+    {64,
+     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 4, .cluster = 8},
+     fwd_small_costs::d64_groups_1x2_keys_64_stages_4_cluster_8},
+    {64,
+     {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 8, .cluster = 16},
+     fwd_small_costs::d64_groups_1x1_keys_64_stages_8_cluster_16},
+    {128,
+     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 3, .cluster = 1},
+     fwd_small_costs::d128_groups_1x2_keys_64_stages_3_cluster_1},
+    {128,
+     {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1},
+     fwd_small_costs::d128_groups_1x1_keys_64_stages_3_cluster_1,
+     2},
+    {128,
+     {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 3, .cluster = 1, .paired = true},
+     fwd_small_costs::d128_groups_1x1_keys_64_stages_3_paired,
+     2},
+    {128,
+     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 4},
+     fwd_small_costs::d128_groups_1x2_keys_64_stages_2_cluster_4},
+    {128,
+     {.row_groups = 1, .key_groups = 2, .block_n = 64, .stages = 2, .cluster = 8},
+     fwd_small_costs::d128_groups_1x2_keys_64_stages_2_cluster_8},
+    {128,
+     {.row_groups = 1, .key_groups = 1, .block_n = 64, .stages = 4, .cluster = 16},
+     fwd_small_costs::d128_groups_1x1_keys_64_stages_4_cluster_16},
 };
 
 static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 64}, candidates[1].config>) ==
@@ -57,26 +107,6 @@ static_assert(sizeof(device::sm90_fwd_small::SharedStorage<Variant{.dim = 128}, 
 Variant variant_of(const Problem& problem) {
   return {static_cast<device::Dtype>(problem.dtype), static_cast<int>(problem.dim_qk), problem.causal != Causal::none,
           problem.has(ATTUNE_KV_READY)};
-}
-
-std::string text_of(const Variant& variant) {
-  return jit::Initializer()
-      .add("dtype", variant.dtype)
-      .add("dim", variant.dim)
-      .add("causal", variant.causal)
-      .add("early_keys", variant.early_keys)
-      .text();
-}
-
-std::string text_of(const Config& config) {
-  return jit::Initializer()
-      .add("row_groups", config.row_groups)
-      .add("key_groups", config.key_groups)
-      .add("block_n", config.block_n)
-      .add("stages", config.stages)
-      .add("cluster", config.cluster)
-      .add("paired", config.paired)
-      .text();
 }
 
 // Heads of a group whose rows share a tile: all of them or one, whichever fills tiles better.
@@ -100,12 +130,8 @@ struct Layout {
 
 // Blocks that the rows of a tile see.
 int64_t blocks_of(const Problem& problem, const Config& config, const Layout& layout, int64_t tile) {
-  int64_t keys = keys_in_use(problem);
-  if (problem.causal != Causal::none) {
-    const int64_t last = std::min(((tile + 1) * tile_rows(config) - 1) / layout.pack + 1, problem.seq_q);
-    keys = std::clamp<int64_t>(last + diagonal_of(problem), 0, keys);
-  }
-  return ceil_div<int64_t>(keys, config.block_n);
+  const int64_t last_position = std::min(((tile + 1) * tile_rows(config) - 1) / layout.pack, problem.seq_q - 1);
+  return ceil_div<int64_t>(band_of(problem).end(last_position), config.block_n);
 }
 
 bool takes(const Problem& problem, const Config& config, const gpu::DeviceProperties& device) {
@@ -125,33 +151,33 @@ double rounds_of(const Problem& problem, const Config& config, const Layout& lay
 
 // Clusters run in waves, the longest tiles in the first. Two CTAs on an SM take turns at what one leaves idle.
 double predicted_waves_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
-  constexpr double slower_beside_another = 1.4;
   const Config& config = candidate.config;
+  const FwdSmallCost& cost = candidate.cost;
   const Layout layout(problem, config);
   const int64_t tiles = layout.tiles_m * layout.packs;
   const int64_t per_wave = int64_t{candidate.ctas_per_sm} * device.clusters_of(config.cluster);
   const bool crowded = candidate.ctas_per_sm > 1 && tiles > device.clusters_of(config.cluster);
   double us = 0;
   for (int64_t first = 0; first < tiles; first += per_wave)
-    us += candidate.tile_us +
-          rounds_of(problem, config, layout, first) * candidate.round_us * (crowded ? slower_beside_another : 1);
+    us += cost.tile_us + rounds_of(problem, config, layout, first) * cost.round_us *
+                             (crowded ? fwd_small_costs::slower_beside_another : 1);
   return us;
 }
 
 // Two CTAs on an SM: the longest tile is held up by the short one beside it, or all of them by their number.
 double predicted_pairs_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
-  // Of what each would take alone: what the one beside it adds, and what a start and a round of a crowd take.
-  constexpr double held_up = 0.4, crowded_start = 0.6, crowded_round = 0.85;
+  using namespace fwd_small_costs;
+  const FwdSmallCost& cost = candidate.cost;
   const Layout layout(problem, candidate.config);
   const int64_t tiles = layout.tiles_m * layout.packs;
   double all = 0;
   for (int64_t tile = 0; tile < layout.tiles_m; ++tile)
     all += static_cast<double>(layout.packs) *
-           (crowded_start * candidate.tile_us +
-            crowded_round * candidate.round_us * rounds_of(problem, candidate.config, layout, tile * layout.packs));
+           (crowded_start * cost.tile_us +
+            crowded_round * cost.round_us * rounds_of(problem, candidate.config, layout, tile * layout.packs));
   const double longest = rounds_of(problem, candidate.config, layout, 0);
   const double beside = tiles > device.sm_count ? rounds_of(problem, candidate.config, layout, tiles - 1) : 0;
-  return std::max(candidate.tile_us + (longest + held_up * beside) * candidate.round_us,
+  return std::max(cost.tile_us + (longest + held_up * beside) * cost.round_us,
                   all / static_cast<double>(device.sm_count));
 }
 
@@ -177,25 +203,39 @@ class ForwardSmall final : public gpu::GpuKernel {
   std::vector<Configuration> configurations_on(const Problem& problem,
                                                const gpu::DeviceProperties& device) const override {
     std::vector<Configuration> list;
-    for (const Candidate* candidate : best_first(problem, device))
-      list.push_back({text_of(candidate->config), predicted_us(problem, *candidate, device) * 1e-6});
+    for (const Way& way : best_first(problem, device))
+      list.push_back({text_of(way.candidate->config), way.predicted_seconds});
     return list;
+  }
+
+  gpu::Choice choice_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
+    const Way best = best_first(problem, device).at(0);
+    return {best.predicted_seconds,
+            [problem, device, config = best.candidate->config] { return recipe(problem, device, config); }};
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
                      std::string_view text) const override {
-    for (const Candidate* candidate : best_first(problem, device))
-      if (text_of(candidate->config) == text) return recipe(problem, device, candidate->config);
+    for (const Candidate& candidate : candidates)
+      if (candidate.dim == problem.dim_qk && takes(problem, candidate.config, device) &&
+          text_of(candidate.config) == text)
+        return recipe(problem, device, candidate.config);
     fail(ATTUNE_INVALID_ARGUMENT, "sm90/fwd_small has no configuration '{}' for {}", text, to_string(problem));
   }
 
  private:
-  static std::vector<const Candidate*> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
-    std::vector<const Candidate*> list;
+  struct Way {
+    const Candidate* candidate;
+    double predicted_seconds;
+  };
+
+  static std::vector<Way> best_first(const Problem& problem, const gpu::DeviceProperties& device) {
+    std::vector<Way> ways;
     for (const Candidate& candidate : candidates)
-      if (candidate.dim == problem.dim_qk && takes(problem, candidate.config, device)) list.push_back(&candidate);
-    std::ranges::sort(list, {}, [&](const Candidate* candidate) { return predicted_us(problem, *candidate, device); });
-    return list;
+      if (candidate.dim == problem.dim_qk && takes(problem, candidate.config, device))
+        ways.push_back({&candidate, predicted_us(problem, candidate, device) * 1e-6});
+    std::ranges::sort(ways, {}, &Way::predicted_seconds);
+    return ways;
   }
 
   static gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device, const Config& config) {
@@ -209,13 +249,15 @@ class ForwardSmall final : public gpu::GpuKernel {
     unit.threads = static_cast<uint32_t>(threads(config));
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
     unit.cluster = {static_cast<uint32_t>(config.cluster), 1, 1};
-    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, o), ATTUNE_OFFSET_FACT(Params, seq_q),
+    unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, out), ATTUNE_OFFSET_FACT(Params, keys),
                    ATTUNE_OFFSET_FACT(Params, pack), ATTUNE_OFFSET_FACT(Params, all_packs)};
     unit.layout.push_back({"sizeof(SharedStorage<variant, config>)", unit.smem_bytes});
 
     const Layout layout(problem, config);
     Params params{};
-    set_constants(params, problem);
+    params.out = outputs_of(problem);
+    params.keys = keys_of(problem);
+    params.scale_log2 = scale_log2_of(problem);
     params.tiles_m = static_cast<int32_t>(layout.tiles_m);
     params.sm_count = device.sm_count;
     params.pack = divisor_of(static_cast<uint32_t>(layout.pack));

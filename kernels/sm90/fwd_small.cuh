@@ -28,105 +28,16 @@
 #pragma once
 
 #include "kernels/common/cluster.cuh"
-#include "kernels/common/divisor.cuh"
-#include "kernels/common/mbarrier.cuh"
 #include "kernels/common/named_barrier.cuh"
 #include "kernels/common/quad.cuh"
 #include "kernels/common/registers.cuh"
 #include "kernels/common/softmax.cuh"
 #include "kernels/common/tma.cuh"
-#include "kernels/common/types.cuh"
-#include "kernels/common/wgmma.cuh"
-#include "kernels/sm90/epilogue.cuh"
+#include "kernels/sm90/fwd_small_storage.cuh"
 #include "kernels/sm90/products.cuh"
 
-namespace attune::device::sm90_fwd_small {
-
-struct Variant {
-  Dtype dtype = Dtype::f16;
-  int dim = 64;
-  bool causal = false;
-  bool early_keys = false;  // K and V may be read before the kernel ahead has ended
-};
-
-struct Config {
-  int row_groups = 1;  // warpgroups with rows of their own
-  int key_groups = 2;  // warpgroups that share the keys of those rows
-  int block_n = 128;
-  int stages = 1;   // blocks of a key group in shared memory; with 1 there is never more than one
-  int cluster = 1;  // CTAs that share the keys of a tile
-  // Two CTAs on an SM: a long tile beside a short one. Otherwise CTA after CTA of a head, the longest first.
-  bool paired = false;
-};
-
-struct Params {
-  TensorMap q, k, v;
-  void* o;
-  float* lse;
-  int64_t o_batch_stride, o_row_stride, o_head_stride;
-  int64_t lse_batch_stride, lse_row_stride, lse_head_stride;
-  int32_t seq_q, seq_k;
-  int32_t diagonal;  // causal: position i sees keys 0 .. i + diagonal
-  float scale_log2;
-  int32_t tiles_m;
-  int32_t sm_count;        // for pairs
-  Divisor pack;            // heads packed into the rows of a tile: all that share a KV head, or 1
-  Divisor heads_per_pack;  // packs that share a KV head
-  Divisor packs;           // of a sequence
-  Divisor all_packs;       // of all sequences
-};
-
-constexpr int rows_per_warpgroup = 64;
-
-ATTUNE_SHARED_CODE int threads(Config config) { return config.row_groups * config.key_groups * 128; }
-ATTUNE_SHARED_CODE int tile_rows(Config config) { return config.row_groups * rows_per_warpgroup; }
-
-// O of a warpgroup as units: the two rows and two columns that a thread holds of eight columns.
-ATTUNE_SHARED_CODE int units_per_group(Variant variant, Config config) { return variant.dim / 8 / config.key_groups; }
-// A CTA of a cluster ends with one of the two rows, and with these units.
-ATTUNE_SHARED_CODE int units_per_owner(Variant variant, Config config) {
-  return config.cluster == 1 ? units_per_group(variant, config) : 2 * units_per_group(variant, config) / config.cluster;
-}
-
-template <Variant variant, Config config>
-struct alignas(1024) SharedStorage {
-  static constexpr int panels = variant.dim / panel_columns;
-  struct Group {
-    uint8_t k[config.stages][panels][panel_bytes(config.block_n)];
-    uint8_t v[config.stages][panels][panel_bytes(config.block_n)];
-  };
-  struct State {
-    float max, sum;
-  };
-  uint8_t q[panels][panel_bytes(tile_rows(config))];
-  Group group[config.key_groups];
-  float part[config.cluster - 1 + (config.cluster == 1)][units_per_owner(variant, config)]
-            [config.cluster == 1 ? 1 : threads(config)][2];
-  State part_state[config.cluster][config.cluster == 1 ? 1 : threads(config)];
-  State state[config.key_groups][tile_rows(config)];
-  Mbarrier q_full, received;
-  Mbarrier k_full[config.key_groups][config.stages], v_full[config.key_groups][config.stages];
-  Mbarrier free[config.key_groups][config.stages];
-};
-
-ATTUNE_SHARED_CODE int shared_bytes(Variant variant, Config config) {
-  const int slots = config.key_groups * config.stages;
-  const int tiles = (tile_rows(config) + 2 * slots * config.block_n) * variant.dim * 2;
-  const int senders = config.cluster == 1 ? 1 : threads(config);
-  const int parts = max_of(config.cluster - 1, 1) * units_per_owner(variant, config) * senders * 8;
-  const int states = (config.cluster * senders + config.key_groups * tile_rows(config)) * 8;
-  return round_up(tiles + parts + states + (2 + 3 * slots) * 8, 1024);
-}
-
-ATTUNE_SHARED_CODE bool legal(Variant variant, Config config, int shared_limit_bytes) {
-  // A group leaves its parts of O where its K and V were.
-  const bool parts_fit = config.key_groups == 1 || tile_rows(config) <= config.stages * config.block_n;
-  return (variant.dim == 64 || variant.dim == 128) && variant.dtype != Dtype::f32 && config.block_n % 16 == 0 &&
-         parts_fit && units_per_group(variant, config) >= 1 && units_per_owner(variant, config) >= 1 &&
-         (!config.paired || config.cluster == 1) && shared_bytes(variant, config) <= shared_limit_bytes;
-}
-
 #ifdef __CUDACC_RTC__
+namespace attune::device::sm90_fwd_small {
 
 template <Variant variant, Config config>
 struct Consumer {
@@ -177,11 +88,9 @@ struct Consumer {
   ATTUNE_DEVICE int thread_of_group() const { return (row_group * 4 + warp) * 32 + lane; }
   ATTUNE_DEVICE int first_row() const { return m * tile_rows(config) + row_group * rows_per_warpgroup; }
 
-  // Keys that packed rows before `row_end` see.
-  ATTUNE_DEVICE int visible(int row_end) const {
-    if (!variant.causal) return params.seq_k;
-    const int position_end = min_of(divide(row_end - 1, params.pack) + 1, params.seq_q);
-    return max_of(0, min_of(params.seq_k, position_end + params.diagonal));
+  // Keys that some packed row before `row_end` sees.
+  ATTUNE_DEVICE int seen_before(int row_end) const {
+    return params.keys.seen_before<variant.causal>(divide(row_end - 1, params.pack) + 1);
   }
 
   // The blocks of this CTA, an equal share of those that its rows see, and of this group: every key_groups-th of them.
@@ -190,7 +99,7 @@ struct Consumer {
     ATTUNE_DEVICE int block(int i) const { return first + i * config.key_groups; }
   };
   ATTUNE_DEVICE Share share(int group) const {
-    const int blocks = ceil_div(visible((m + 1) * tile_rows(config)), block_n);
+    const int blocks = ceil_div(seen_before((m + 1) * tile_rows(config)), block_n);
     const int begin = rank * blocks / config.cluster, end = (rank + 1) * blocks / config.cluster;
     return {begin + group, max_of(0, ceil_div(end - begin - group, config.key_groups))};
   }
@@ -224,35 +133,34 @@ struct Consumer {
   }
 
   ATTUNE_DEVICE void issue_qk(int slot) {
-    sm90::issue_scores<variant.dtype, dim, block_n>(
+    issue_scores<variant.dtype, dim, block_n>(
         s, k_major_descriptor(shared_address(shared.q)) + row_group * panel_bytes(rows_per_warpgroup) / 16,
         tile_rows(config), shared.group[key_group].k[slot], block_n);
   }
 
   ATTUNE_DEVICE void issue_pv(int slot, bool first) {
-    sm90::issue_values<variant.dtype, dim, block_n>(o, p, shared.group[key_group].v[slot], block_n, first);
+    issue_values<variant.dtype, dim, block_n>(o, p, shared.group[key_group].v[slot], block_n, first);
   }
 
   // Keys that every row of the warpgroup sees.
-  ATTUNE_DEVICE int every_row_sees() const { return visible(first_row() + 1); }
+  ATTUNE_DEVICE int every_row_sees() const { return seen_before(first_row() + 1); }
 
   // Hides what some row of the warpgroup does not see.
   ATTUNE_DEVICE void mask(int block) {
     const int start = block * block_n;
     if (start + block_n <= every_row_sees()) return;
-    int limit[2] = {params.seq_k - start, params.seq_k - start};
-    if (variant.causal) {
+    // Field by field: a copy of the whole gives other machine code.
+    const DenseKeys keys{params.keys.seq_q, params.keys.seq_k, params.keys.diagonal};
+    int limit[2];
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-        limit[i] = min_of(params.seq_k,
-                          divide(first_row() + warp * 16 + lane / 4 + 8 * i, params.pack) + params.diagonal + 1) -
-                   start;
-    }
+    for (int i = 0; i < 2; ++i)
+      limit[i] = keys.limit<variant.causal>(divide(first_row() + warp * 16 + lane / 4 + 8 * i, params.pack)) - start;
     mask_columns<block_n>(s, limit, lane);
   }
 
-  // Scores are there; P takes their place. Says whether, and by how much, earlier results must shrink.
-  ATTUNE_DEVICE bool careful_softmax(int block, float (&shrink)[2], float (&block_sum)[2]) {
+  // Scores are there; P takes their place, relative to a maximum that is found. Says whether, and by how much, earlier
+  // results must shrink.
+  ATTUNE_DEVICE bool masked_softmax(int block, float (&shrink)[2], float (&block_sum)[2]) {
     mask(block);
     const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
     exponentiate<block_n, true>(s, params.scale_log2, rows, block_sum);
@@ -270,11 +178,12 @@ struct Consumer {
       rows.max[i] = quad_max(m);
     }
   }
-  // For a warp whose trust was misplaced. Says whether earlier results must shrink.
+  // For a warp whose trust was misplaced. The block must be whole: nothing masks its scores again. Says whether earlier
+  // results must shrink.
   ATTUNE_DEVICE bool do_again(int slot, float (&shrink)[2], float (&block_sum)[2]) {
-    score_again<variant.dtype, dim, block_n>(s, shared.q[0], row_group * rows_per_warpgroup + warp * 16,
-                                             tile_rows(config), shared.group[key_group].k[slot][0], lane);
-    const bool moved = move_max<block_n>(s, params.scale_log2, rows, shrink);
+    const bool moved = find_max_again<variant.dtype, dim, block_n>(
+        s, shared.q[0], row_group * rows_per_warpgroup + warp * 16, tile_rows(config),
+        shared.group[key_group].k[slot][0], lane, params.scale_log2, rows, shrink);
     exponentiate<block_n, true>(s, params.scale_log2, rows, block_sum);
     return moved;
   }
@@ -293,7 +202,7 @@ struct Consumer {
       exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
       if (outgrown<variant.dtype>(block_sum)) do_again(0, shrink, block_sum);
     } else {
-      careful_softmax(share.block(0), shrink, block_sum);
+      masked_softmax(share.block(0), shrink, block_sum);
     }
     rows.sum[0] = block_sum[0], rows.sum[1] = block_sum[1];
     pack_rows<variant.dtype, block_n>(p, s);
@@ -319,11 +228,11 @@ struct Consumer {
   }
 
   // Scores and softmax of block i of the share, PV of the block before under it. The first PV multiplies zeros and is
-  // overwritten. Masked blocks find their maximum; the others trust what earlier ones found, the first one a sample.
-  enum class Maximum { found, sampled, trusted };
-  template <Maximum maximum>
+  // overwritten. Masked: some row may not see all of the block.
+  template <bool masked, Maximum maximum>
   ATTUNE_DEVICE void step(const Share& share, int i) {
     constexpr bool found = maximum == Maximum::found;
+    static_assert(found == masked, "a block that finds its maximum masks, and one that is done again must be whole");
     const auto [slot, parity] = ring;
     if (!k_is_there) shared.k_full[key_group][slot].wait(parity, "k_full");
     ring.advance();
@@ -336,7 +245,7 @@ struct Consumer {
     float shrink[2] = {1, 1}, block_sum[2];
     bool moved = false;
     if constexpr (found) {
-      moved = careful_softmax(share.block(i), shrink, block_sum);
+      moved = masked_softmax(share.block(i), shrink, block_sum);
     } else {
       if (maximum == Maximum::sampled) sample_max();
       exponentiate<block_n, false>(s, params.scale_log2, rows, block_sum);
@@ -370,12 +279,12 @@ struct Consumer {
     shared.q_full.wait(0, "q_full");
     const int unmasked = ceil_div(every_row_sees() / block_n - share.first, config.key_groups);  // of the share
     int i = 0;
-    if (unmasked > 0) step<Maximum::sampled>(share, i++);
+    if (unmasked > 0) step<false, Maximum::sampled>(share, i++);
     while (i < share.count) {
       if (i > 0 && i < unmasked)
-        step<Maximum::trusted>(share, i++);
+        step<false, Maximum::trusted>(share, i++);
       else
-        step<Maximum::found>(share, i++);
+        step<true, Maximum::found>(share, i++);
     }
     wgmma_fence();
     issue_pv(pv.slot, share.count == 1);
@@ -560,11 +469,12 @@ struct Consumer {
       const int row = first_row() + local, position = divide(row, params.pack);
       const int of_pack = row - position * static_cast<int>(params.pack.value);
       const int q_head = head * static_cast<int>(params.pack.value) + of_pack;
-      const bool inside = position < params.seq_q;
+      const bool inside = position < params.keys.seq_q;
       const bool empty = owned.sum[i] == 0.f;
       const float inverse = empty ? 0.f : reciprocal_approx(owned.sum[i]);
-      auto* out = static_cast<uint16_t*>(params.o) + batch * params.o_batch_stride + q_head * params.o_head_stride +
-                  position * params.o_row_stride + (key_group * units + owned.first_unit) * 8;
+      auto* out = static_cast<uint16_t*>(params.out.o) + batch * params.out.o_batch_stride +
+                  q_head * params.out.o_head_stride + position * params.out.o_row_stride +
+                  (key_group * units + owned.first_unit) * 8;
       uint32_t packed[owned_units];
 #pragma unroll
       for (int u = 0; u < owned_units; ++u)
@@ -581,8 +491,8 @@ struct Consumer {
         for (int u = 0; u < owned_units; ++u)
           if (inside) *reinterpret_cast<uint32_t*>(out + u * 8 + lane % 4 * 2) = packed[u];
       }
-      if (inside && params.lse != nullptr && key_group == 0 && owned.first_unit == 0 && lane % 4 == 0)
-        sm90::store_log_sum_exp(params, batch, q_head, position, owned.max[i], owned.sum[i], empty);
+      if (inside && params.out.lse != nullptr && key_group == 0 && owned.first_unit == 0 && lane % 4 == 0)
+        store_log_sum_exp(params.out, params.scale_log2, batch, q_head, position, owned.max[i], owned.sum[i], empty);
     }
   }
 };
@@ -635,6 +545,5 @@ ATTUNE_DEVICE void run(const Params& params) {
   consumer.store(consumer.join_cluster());
 }
 
-#endif
-
 }  // namespace attune::device::sm90_fwd_small
+#endif

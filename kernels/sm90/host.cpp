@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numbers>
 
+#include "kernels/attention/visibility.hpp"
 #include "kernels/common/wgmma.cuh"
 
 namespace attune::sm90 {
@@ -47,12 +48,20 @@ std::string common_refusal(const Problem& problem, const gpu::DeviceProperties& 
   return {};
 }
 
-int64_t keys_in_use(const Problem& problem) {
-  return problem.causal == Causal::top_left ? std::min(problem.seq_k, problem.seq_q) : problem.seq_k;
+device::Band<int64_t> band_of(const Problem& problem) {
+  return device::band_of<int64_t>(visibility_of(problem), problem.seq_q, problem.seq_k);
 }
 
-int64_t diagonal_of(const Problem& problem) {
-  return problem.causal == Causal::bottom_right ? problem.seq_k - problem.seq_q : 0;
+int64_t keys_in_use(const Problem& problem) { return band_of(problem).end(problem.seq_q - 1); }
+
+device::sm90::DenseOutputs outputs_of(const Problem& problem) {
+  return {nullptr,        nullptr,           problem.o.batch, problem.o.row,
+          problem.o.head, problem.lse.batch, problem.lse.row, problem.lse.head};
+}
+
+device::DenseKeys keys_of(const Problem& problem) {
+  const auto to_int = [](int64_t x) { return static_cast<int32_t>(x); };
+  return {to_int(problem.seq_q), to_int(keys_in_use(problem)), to_int(band_of(problem).upper - 1)};
 }
 
 float scale_log2_of(const Problem& problem) {

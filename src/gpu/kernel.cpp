@@ -87,25 +87,29 @@ std::vector<Configuration> GpuKernel::configurations(const Problem& problem, con
   return configurations_on(problem, context.gpu().properties(problem.device_index));
 }
 
+Choice GpuKernel::choice_on(const Problem& problem, const DeviceProperties& device) const {
+  const Configuration best = configurations_on(problem, device).at(0);
+  return {best.predicted_seconds, [this, problem, device, text = best.text] { return recipe(problem, device, text); }};
+}
+
 double GpuKernel::predicted_seconds(const Problem& problem, const Context& context) const {
-  return configurations(problem, context).at(0).predicted_seconds;
+  return offer(problem, context).predicted_seconds;
 }
 
 bool GpuKernel::overlaps(const Problem& problem, const Context& context) const {
-  const DeviceProperties& device = context.gpu().properties(problem.device_index);
-  return recipe(problem, device, space(problem, device).at(0)).steps.at(0).programmatic;
+  return offer(problem, context).overlaps;
 }
 
 std::unique_ptr<const Plan> GpuKernel::plan(const Problem& problem, Context& context) const {
-  return plan_with(problem, context, space(problem, context.gpu().properties(problem.device_index)).at(0));
+  return offer(problem, context).plan(context);
 }
 
 Offer GpuKernel::offer(const Problem& problem, const Context& context) const {
-  const DeviceProperties& device = context.gpu().properties(problem.device_index);
-  const Configuration best = configurations_on(problem, device).at(0);
-  const bool overlaps = problem.has(ATTUNE_OVERLAP) && recipe(problem, device, best.text).steps.at(0).programmatic;
-  return {best.predicted_seconds, overlaps,
-          [this, problem, text = best.text](Context& with) { return plan_with(problem, with, text); }};
+  Choice choice = choice_on(problem, context.gpu().properties(problem.device_index));
+  const bool overlaps = problem.has(ATTUNE_OVERLAP) && choice.recipe().steps.at(0).programmatic;
+  return {choice.predicted_seconds, overlaps, [this, problem, recipe = std::move(choice.recipe)](Context& with) {
+            return std::make_unique<const GpuPlan>(*this, problem, recipe(), with.gpu());
+          }};
 }
 
 std::unique_ptr<const Plan> GpuKernel::plan_with(const Problem& problem, Context& context,

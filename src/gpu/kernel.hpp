@@ -48,6 +48,12 @@ struct Recipe {
 // A merge passes two pointers for each of up to 256 parts.
 inline constexpr size_t largest_params_bytes = 8192;
 
+// The configuration that a kernel takes, with what the kernel found out on the way to it.
+struct Choice {
+  double predicted_seconds = 0;
+  std::function<Recipe()> recipe;
+};
+
 class GpuKernel : public Kernel {
  public:
   DeviceKind device_kind() const final { return DeviceKind::cuda; }
@@ -59,6 +65,10 @@ class GpuKernel : public Kernel {
                                                        const DeviceProperties& device) const = 0;
   // With one of these configurations.
   virtual Recipe recipe(const Problem& problem, const DeviceProperties& device, std::string_view config) const = 0;
+
+  // The first of configurations_on. A kernel that works out how its tiles are shared out before it knows which
+  // configuration is best keeps that here for the recipe, so that it is worked out once for a plan.
+  virtual Choice choice_on(const Problem& problem, const DeviceProperties& device) const;
 
   // The texts of configurations_on: what a sweep may try.
   std::vector<std::string> space(const Problem& problem, const DeviceProperties& device) const;

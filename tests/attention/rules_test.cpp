@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/visibility.hpp"
+#include "kernels/attention/dense_keys.cuh"
 #include "kernels/attention/key_blocks.cuh"
 #include "kernels/attention/sequence.cuh"
 
@@ -111,6 +112,23 @@ TEST(KeyRange, AgreesWithTheRuleOfTheReferences) {
       } else {
         ASSERT_LE(band.end(row), band.begin(row)) << named(visibility, rows, keys);
       }
+    }
+  });
+}
+
+TEST(DenseKeys, AgreeWithTheBandOnEverySmallShape) {
+  for_each_shape(7, 8, {-1}, [](const Visibility& visibility, int64_t rows, int64_t keys) {
+    const auto band = band_of<int32_t>(visibility, rows, keys);
+    const bool causal = visibility.causal != Alignment::none;
+    const DenseKeys dense{static_cast<int32_t>(rows), band.keys, band.upper - 1};
+    for (int row = 0; row < rows; ++row) {
+      const int limit = causal ? dense.limit<true>(row) : dense.limit<false>(row);
+      ASSERT_EQ(max_of(limit, 0), band.end(row)) << named(visibility, rows, keys) << ", row " << row;
+    }
+    // The last tile may end past the last row.
+    for (int row_end = 1; row_end <= rows + 3; ++row_end) {
+      const int seen = causal ? dense.seen_before<true>(row_end) : dense.seen_before<false>(row_end);
+      ASSERT_EQ(seen, band.end(min_of(row_end, static_cast<int>(rows)) - 1)) << named(visibility, rows, keys);
     }
   });
 }
