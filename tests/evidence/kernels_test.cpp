@@ -38,6 +38,25 @@ TEST(Stamp, CoversTheHostFileAndWhatItIncludes) {
   for (const gpu::GpuKernel* kernel : gpu::gpu_kernels()) EXPECT_NO_THROW(host_hash_of(kernel->name()));
 }
 
+TEST(Stamp, FollowsRulesThatHostAndDeviceShare) {
+  const auto dense = host_files_of("sm90/fwd");
+  EXPECT_THAT(dense, testing::IsSupersetOf({"kernels/sm90/fwd.cpp", "kernels/sm90/host.cpp",
+                                            "kernels/sm90/fwd_storage.cuh", "kernels/attention/key_range.cuh"}));
+  EXPECT_THAT(host_files_of("sm90/fwd_ranged"), testing::Contains("kernels/attention/key_blocks.cuh"));
+  // What is fitted says which configuration is best and not what it computes.
+  EXPECT_THAT(dense, testing::Not(testing::Contains(testing::EndsWith("_cost.hpp"))));
+  EXPECT_THAT(text_of(test::repo() + "/kernels/sm90/fwd.cpp"), testing::HasSubstr("_cost.hpp\""));
+}
+
+TEST(Stamp, LeavesToTheCubinWhatOnlyTheDeviceSees) {
+  EXPECT_EQ(host_part("int a;\n#ifdef __CUDACC_RTC__\nint b;\n#if x\nint c;\n#endif\n#endif\nint d;"),
+            "int a;\nint d;");
+  EXPECT_EQ(host_part("#ifdef __CUDACC_RTC__\nint a;\n#else\nint b;\n#endif\n"), "#else\nint b;\n#endif\n");
+  EXPECT_EQ(host_part("#ifndef __CUDACC_RTC__\nint a;\n#else\nint b;\n#endif\nint c;\n"),
+            "#ifndef __CUDACC_RTC__\nint a;\nint c;\n");
+  EXPECT_EQ(host_part("#ifdef x\nint a;\n#else\nint b;\n#endif\n"), "#ifdef x\nint a;\n#else\nint b;\n#endif\n");
+}
+
 Promise promise_of(const std::string& kernel, const std::string& problem) {
   const gpu::GpuKernel& found = gpu::find_gpu_kernel(kernel);
   Problem asked = parse_problem(problem);
