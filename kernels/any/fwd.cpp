@@ -3,7 +3,21 @@
 
 #include "core/error.hpp"
 #include "gpu/kernel.hpp"
+#include "jit/fields.hpp"
 #include "kernels/any/call.hpp"
+
+namespace attune::jit {
+
+using AnyFwdVariant = device::any_fwd::Variant;
+using AnyFwdConfig = device::any_fwd::Config;
+template <>
+inline constexpr auto fields<AnyFwdVariant> =
+    list(ATTUNE_FIELD(AnyFwdVariant, dtype), ATTUNE_FIELD(AnyFwdVariant, dim_qk), ATTUNE_FIELD(AnyFwdVariant, dim_v));
+template <>
+inline constexpr auto fields<AnyFwdConfig> =
+    list(ATTUNE_FIELD(AnyFwdConfig, warps), ATTUNE_FIELD(AnyFwdConfig, rows_per_warp));
+
+}  // namespace attune::jit
 
 namespace attune::any {
 namespace {
@@ -11,24 +25,13 @@ namespace {
 using device::any_fwd::Config;
 using device::any_fwd::Params;
 using device::any_fwd::Variant;
+using jit::text_of;
 
 static_assert(sizeof(device::any_fwd::SharedStorage<Variant{}, Config{}>) ==
               device::any_fwd::shared_bytes(Variant{}, Config{}));
 
 Variant variant_of(const Problem& problem) {
   return {device_dtype(problem.dtype), compiled_dim(problem), compiled_dim(problem)};
-}
-
-std::string text_of(const Variant& variant) {
-  return jit::Initializer()
-      .add("dtype", variant.dtype)
-      .add("dim_qk", variant.dim_qk)
-      .add("dim_v", variant.dim_v)
-      .text();
-}
-
-std::string text_of(const Config& config) {
-  return jit::Initializer().add("warps", config.warps).add("rows_per_warp", config.rows_per_warp).text();
 }
 
 // Best first: many rows per CTA share a tile of keys; few queries need few rows.

@@ -6,13 +6,23 @@
 #include "core/error.hpp"
 #include "dispatch/context.hpp"
 #include "gpu/kernel.hpp"
+#include "jit/fields.hpp"
 #include "kernels/any/call.hpp"
+
+namespace attune::jit {
+
+using MergeConfig = device::any_merge::Config;
+template <>
+inline constexpr auto fields<MergeConfig> = list(ATTUNE_FIELD(MergeConfig, warps));
+
+}  // namespace attune::jit
 
 namespace attune::any {
 namespace {
 
 using device::any_merge::Config;
 using device::any_merge::Params;
+using jit::text_of;
 
 static_assert(device::any_merge::max_parts == ATTUNE_MERGE_MAX_PARTS);
 
@@ -22,7 +32,7 @@ jit::DeviceUnit the_unit() {
   unit.name = "any/merge";
   unit.file = "kernels/any/merge.cuh";
   unit.scope = "attune::device::any_merge";
-  unit.config = jit::Initializer().add("warps", Config{}.warps).text();
+  unit.config = text_of(Config{});
   unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, lse_strides), ATTUNE_OFFSET_FACT(Params, dtype)};
   unit.threads = Config{}.warps * 32;
   unit.smem_bytes = sizeof(device::any_merge::SharedStorage);

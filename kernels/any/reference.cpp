@@ -2,8 +2,22 @@
 #include "kernels/any/reference.hpp"
 
 #include "core/error.hpp"
+#include "jit/fields.hpp"
 #include "kernels/any/call.hpp"
 #include "kernels/any/reference.cuh"
+
+namespace attune::jit {
+
+using ReferenceVariant = device::any_reference::Variant;
+using ReferenceConfig = device::any_reference::Config;
+template <>
+inline constexpr auto fields<ReferenceVariant> =
+    list(ATTUNE_FIELD(ReferenceVariant, dtype), ATTUNE_FIELD(ReferenceVariant, dim_qk),
+         ATTUNE_FIELD(ReferenceVariant, dim_v));
+template <>
+inline constexpr auto fields<ReferenceConfig> = list(ATTUNE_FIELD(ReferenceConfig, warps));
+
+}  // namespace attune::jit
 
 namespace attune::any {
 namespace {
@@ -11,6 +25,7 @@ namespace {
 using device::any_reference::Config;
 using device::any_reference::Params;
 using device::any_reference::Variant;
+using jit::text_of;
 
 static_assert(sizeof(device::any_reference::SharedStorage<Variant{}, Config{}>) ==
               device::any_reference::shared_bytes(Variant{}, Config{}));
@@ -27,8 +42,7 @@ class Reference final : public gpu::GpuKernel {
 
   std::vector<Configuration> configurations_on(const Problem& problem,
                                                const gpu::DeviceProperties& device) const override {
-    return {{jit::Initializer().add("warps", Config{}.warps).text(),
-             20e-6 + useful_flops(problem) / (5e9 * device.sm_count)}};
+    return {{text_of(Config{}), 20e-6 + useful_flops(problem) / (5e9 * device.sm_count)}};
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties&, std::string_view text) const override {
@@ -38,8 +52,7 @@ class Reference final : public gpu::GpuKernel {
     unit.name = "any/reference";
     unit.file = "kernels/any/reference.cuh";
     unit.scope = "attune::device::any_reference";
-    unit.variant =
-        jit::Initializer().add("dtype", variant.dtype).add("dim_qk", variant.dim_qk).add("dim_v", variant.dim_v).text();
+    unit.variant = text_of(variant);
     unit.config = text;
     unit.threads = static_cast<uint32_t>(config.warps * 32);
     unit.smem_bytes = static_cast<uint32_t>(shared_bytes(variant, config));
