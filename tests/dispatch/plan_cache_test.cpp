@@ -126,7 +126,7 @@ TEST(Plans, ManyLengthsStayInLittleMemory) {
   };
   plan_lengths(1, static_cast<int64_t>(PlanCache::default_capacity) + 1);
   const size_t full = mallinfo2().uordblks;
-  plan_lengths(static_cast<int64_t>(PlanCache::default_capacity) + 1, 20'000);
+  plan_lengths(static_cast<int64_t>(PlanCache::default_capacity) + 1, 100'000);
   const size_t after = mallinfo2().uordblks;
   EXPECT_LT(after, full + (size_t{1} << 20)) << full << " bytes in use when the cache was full";
   EXPECT_LT(full, size_t{16} << 20);
