@@ -1,4 +1,5 @@
-// Which keys a row sees by causality and window: the one formula, used by every host-side kernel.
+// Which keys a row sees by causality and window, as the references and the ideal have it. Kernels have the rule of
+// kernels/attention; this one is written apart, so that a mistake there does not judge itself.
 #pragma once
 
 #include <algorithm>

@@ -13,6 +13,7 @@
 #include "cpu/isa.hpp"
 #include "cpu/threads.hpp"
 #include "dispatch/context.hpp"
+#include "kernels/attention/visibility.hpp"
 
 namespace attune::cpu {
 namespace {
@@ -222,11 +223,11 @@ class Blocks {
 
   // Which of the block's keys each row from `first` on sees; whether any of them sees one.
   bool find_ranges(const Sequence& s, int64_t first) {
+    const auto band = device::band_of<int64_t>(visibility_of(p_), s.seq_q, s.seq_k);
     bool any = false;
     for (int64_t i = 0; i < std::min(block_rows_q, s.seq_q - first); ++i) {
-      const KeyRange range = visible_keys(p_, first + i, s.seq_q, s.seq_k);
-      ranges_[i] = {std::clamp<int64_t>(range.begin - first_key_, 0, keys_),
-                    std::clamp<int64_t>(range.end - first_key_, 0, keys_)};
+      ranges_[i] = {std::clamp<int64_t>(band.begin(first + i) - first_key_, 0, keys_),
+                    std::clamp<int64_t>(band.end(first + i) - first_key_, 0, keys_)};
       any = any || ranges_[i].begin < ranges_[i].end;
     }
     return any;
