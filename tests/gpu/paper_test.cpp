@@ -55,7 +55,6 @@ TEST_F(OnPaper, ConfigurationsAreBestFirst) {
 TEST_F(OnPaper, GradientsHaveOneKernel) {
   const Problem problem = on_gpu("bwd b1 h8/8 q512 k512 d64 f16");
   EXPECT_EQ(select(problem, context, "").chosen, &find_gpu_kernel("any/bwd"));
-  EXPECT_THAT(context.explain(problem), HasSubstr("kernel: any/bwd\nwhy: the only kernel that can take it"));
 }
 
 TEST_F(OnPaper, GradientsFitEveryDevice) {
