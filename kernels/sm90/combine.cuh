@@ -1,6 +1,6 @@
 // Joins the results that sm90/fwd_ranged has of parts of the keys: the launch after it where keys are split. A row's
-// parts are weighed by their log-sum-exps and added, the sink joins, and O and the LSE are stored. Memory limits it, and
-// there is little of it: so a row with many parts is joined by several warps, each with every n-th part.
+// parts are weighed by their log-sum-exps and added, the sink joins, and O and the LSE are stored. Memory limits it,
+// and there is little of it: so a row with many parts is joined by several warps, each with every n-th part.
 #pragma once
 
 #include "kernels/common/registers.cuh"

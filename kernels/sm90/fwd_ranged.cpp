@@ -8,6 +8,7 @@
 #include "gpu/tensor_map.hpp"
 #include "kernels/attention/visibility.hpp"
 #include "kernels/sm90/combine.cuh"
+#include "kernels/sm90/fwd_ranged_cost.hpp"
 #include "kernels/sm90/fwd_ranged_schedule.hpp"
 #include "kernels/sm90/tile_list.cuh"
 
@@ -154,7 +155,8 @@ gpu::TensorMapSpec terms_map(const Problem& problem, int block_n) {
                extent(strides.head, problem.heads_q), extent(strides.batch, problem.batch), 1};
   const int64_t steps[] = {strides.query, strides.head, strides.batch};
   for (size_t i = 0; i < 4; ++i)
-    spec.stride_bytes[i] = i < 3 && spec.dims[i + 1] > 1 ? static_cast<uint64_t>(steps[i]) * static_cast<uint64_t>(tile) : 16;
+    spec.stride_bytes[i] =
+        i < 3 && spec.dims[i + 1] > 1 ? static_cast<uint64_t>(steps[i]) * static_cast<uint64_t>(tile) : 16;
   spec.box = {static_cast<uint32_t>(layout.panel_columns()), rows_per_warpgroup, 1, 1, 1};
   spec.rank = 5;
   spec.element_bytes = static_cast<uint32_t>(layout.element_bytes());
@@ -244,7 +246,8 @@ device::sm90::Call call_of(const Problem& problem) {
   call.cap = problem.softcap;
   call.bias_is_float = problem.bias_dtype == Dtype::f32;
   const auto is_vector = [](bool has, const attune_score_strides& strides) { return has && strides.query == 0; };
-  call.has_key_terms = is_vector(problem.has(ATTUNE_BIAS), problem.bias) || is_vector(problem.has(ATTUNE_MASK), problem.mask);
+  call.has_key_terms =
+      is_vector(problem.has(ATTUNE_BIAS), problem.bias) || is_vector(problem.has(ATTUNE_MASK), problem.mask);
   return call;
 }
 
@@ -269,7 +272,8 @@ gpu::Step combine_step(const Problem& problem, const Config& config, const Works
   unit.file = "kernels/sm90/combine.cuh";
   unit.scope = "attune::device::sm90_combine";
   unit.variant = jit::Initializer().add("dtype", static_cast<device::Dtype>(problem.dtype)).text();
-  unit.config = jit::Initializer().add("rows", combine_config.rows).add("warps_per_row", combine_config.warps_per_row).text();
+  unit.config =
+      jit::Initializer().add("rows", combine_config.rows).add("warps_per_row", combine_config.warps_per_row).text();
   unit.threads = static_cast<uint32_t>(warps * 32);
   unit.smem_bytes = static_cast<uint32_t>(warps * device::sm90_combine::most_columns * sizeof(float));
   unit.layout = {ATTUNE_SIZE_FACT(Params), ATTUNE_OFFSET_FACT(Params, call.softcap), ATTUNE_OFFSET_FACT(Params, packs)};
@@ -295,8 +299,6 @@ gpu::Step combine_step(const Problem& problem, const Config& config, const Works
 class ForwardRanged final : public gpu::GpuKernel {
  public:
   std::string_view name() const override { return "sm90/fwd_ranged"; }
-  // Not before a card has checked it: evidence must speak for what is chosen.
-  bool selectable() const override { return false; }
   int64_t pointer_alignment(const Problem&) const override { return gpu::tensor_map_alignment; }
 
   std::string refusal_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
@@ -316,11 +318,16 @@ class ForwardRanged final : public gpu::GpuKernel {
 
   std::vector<Configuration> configurations_on(const Problem& problem,
                                                const gpu::DeviceProperties& device) const override {
-    constexpr double launch_us = 2.4;  // with the first loads and the last stores, which nothing hides
     std::vector<Configuration> list;
     for (const Choice& choice : best_first(problem, device))
-      list.push_back({jit::text_of(choice.config), (launch_us + choice.schedule.makespan_us) * 1e-6});
+      list.push_back({jit::text_of(choice.config), predicted_seconds(problem, choice)});
     return list;
+  }
+
+  gpu::Choice choice_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
+    const Choice best = best_first(problem, device).at(0);
+    return {predicted_seconds(problem, best),
+            [problem, device, best] { return recipe(problem, best.config, best.schedule, device); }};
   }
 
   gpu::Recipe recipe(const Problem& problem, const gpu::DeviceProperties& device,
@@ -331,6 +338,11 @@ class ForwardRanged final : public gpu::GpuKernel {
   }
 
  private:
+  static double predicted_seconds(const Problem& problem, const Choice& choice) {
+    const double margin = is_dense(problem) ? dense_margin : 1;
+    return (launch_us + choice.schedule.makespan_us) * margin * 1e-6;
+  }
+
   static gpu::Recipe recipe(const Problem& problem, const Config& config, const Schedule& schedule,
                             const gpu::DeviceProperties& device) {
     const int64_t wanted_tiles = schedule.splits ? parts_per_sm * device.sm_count : 0;

@@ -240,7 +240,8 @@ struct Consumer {
     } else if constexpr (finds) {
       if (moved) shrink_rows(o, shrink);
     } else {
-      if (early_vote ? again : outgrown<variant.dtype, terms_hide>(block_sum, rows)) do_again(k_slot, shrink, block_sum);
+      if (early_vote ? again : outgrown<variant.dtype, terms_hide>(block_sum, rows))
+        do_again(k_slot, shrink, block_sum);
     }
     rows.sum[0] += block_sum[0];
     rows.sum[1] += block_sum[1];
@@ -289,10 +290,11 @@ struct Consumer {
   }
 
   // Whether this block may keep the maximum of those before it. Terms straight from memory are gone when a block is
-  // done again. With one slot for Q the last block finds its maximum, whatever it hides: it will not be done again, so Q can go as
-  // soon as it was read.
+  // done again. With one slot for Q the last block finds its maximum, whatever it hides: it will not be done again, so
+  // Q can go as soon as it was read.
   ATTUNE_DEVICE bool may_trust() const {
-    return blocks.is_whole(block) && !(variant.scores == Scores::general && has_terms) && block >= blocks.begin + (config.q_slots == 1 ? 1 : 0);
+    return blocks.is_whole(block) && !(variant.scores == Scores::general && has_terms) &&
+           block >= blocks.begin + (config.q_slots == 1 ? 1 : 0);
   }
 
   // `values_before`: blocks of the tile before whose V this warpgroup has yet to skip.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/sm90/fwd_ranged_cost.hpp"
+
 namespace attune::sm90::ranged {
 namespace {
 
@@ -30,51 +32,50 @@ constexpr Config pair_of(int block_n, int stages, int q_slots) {
   return config;
 }
 
-// For head dims of up to so many panels of 64 columns each. The terms of general scores are registers beside the
-// scores, so blocks are smaller. Times are microseconds of a tile whatever its length, guessed from those of sm90/fwd:
-// to be fitted when this kernel has been measured.
+// For head dims of up to so many panels of 64 columns each. The terms of scores take shared memory, so stages are
+// fewer.
 struct Candidate {
   int panels_qk, panels_v;
   bool for_terms;
   Config config;
-  double tile_us;
+  RangedCost cost;
 };
 
+using namespace ranged_costs;
 constexpr Candidate candidates[] = {
-    {1, 1, false, config_of(2, 128, 3, 3, 2, Turns::none), 1.5},
-    {1, 1, false, config_of(3, 96, 3, 3, 2, Turns::none), 1.6},
-    {1, 1, false, config_of(3, 64, 4, 4, 2, Turns::none), 1.6},
-    {1, 1, false, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
-    {1, 1, false, pair_of(128, 2, 2), 0.8},
-    {1, 1, false, pair_of(64, 3, 2), 0.8},
-    {2, 2, false, config_of(2, 128, 3, 2, 2, Turns::products), 1.5},
-    {2, 2, false, config_of(3, 64, 3, 3, 2, Turns::none), 1.5},
-    {2, 2, false, config_of(3, 64, 3, 3, 2, Turns::products), 1.5},
-    {2, 2, false, config_of(2, 64, 4, 4, 2, Turns::none), 1.5},
-    {2, 2, false, pair_of(64, 2, 2), 0.8},
-    {3, 2, false, config_of(2, 128, 2, 2, 1, Turns::none), 2.5},
-    {3, 2, false, config_of(2, 112, 2, 2, 1, Turns::none), 2.5},
-    {3, 2, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
-    {3, 3, false, config_of(2, 96, 2, 2, 1, Turns::none), 2.5},
-    {3, 3, false, config_of(2, 80, 2, 2, 1, Turns::none), 2.5},
-    {3, 3, false, config_of(1, 64, 3, 3, 1, Turns::none), 1.5},
-    {4, 4, false, config_of(2, 64, 3, 2, 1, Turns::none), 2.9},
-    {4, 4, false, config_of(2, 80, 2, 2, 1, Turns::none), 2.9},
-    {4, 4, false, config_of(1, 64, 2, 2, 1, Turns::none), 1.8},
-    {8, 8, false, config_of(2, 32, 2, 2, 1, Turns::none, 2), 5},
-    {1, 1, true, config_of(2, 128, 2, 2, 2, Turns::none), 1.6},
-    {1, 1, true, config_of(3, 64, 3, 3, 2, Turns::none), 1.6},
-    {1, 1, true, config_of(2, 64, 4, 4, 2, Turns::none), 1.6},
-    {1, 1, true, pair_of(64, 3, 2), 0.8},
-    {2, 2, true, config_of(2, 128, 2, 2, 1, Turns::products), 1.5},
-    {2, 2, true, config_of(2, 64, 3, 3, 2, Turns::none), 1.5},
-    {2, 2, true, config_of(2, 64, 3, 3, 1, Turns::none), 1.5},
-    {2, 2, true, pair_of(64, 2, 1), 0.8},
-    {3, 3, true, config_of(2, 48, 3, 3, 1, Turns::none), 2.5},
-    {3, 3, true, config_of(1, 48, 3, 3, 1, Turns::none), 1.5},
-    {4, 4, true, config_of(2, 32, 3, 3, 1, Turns::none), 2.9},
-    {4, 4, true, config_of(1, 32, 3, 3, 1, Turns::none), 1.8},
-    {8, 8, true, config_of(2, 32, 2, 2, 1, Turns::none, 2), 5},
+    {1, 1, false, config_of(2, 128, 3, 3, 2, Turns::none), d64_128_rows_128_keys},
+    {1, 1, false, config_of(3, 96, 3, 3, 2, Turns::none), d64_192_rows_96_keys},
+    {1, 1, false, config_of(3, 64, 4, 4, 2, Turns::none), d64_192_rows_64_keys},
+    {1, 1, false, config_of(2, 64, 4, 4, 2, Turns::none), d64_128_rows_64_keys},
+    {1, 1, false, pair_of(128, 2, 2), d64_pair_128_keys},
+    {1, 1, false, pair_of(64, 3, 2), d64_pair_64_keys},
+    {2, 2, false, config_of(2, 128, 3, 2, 2, Turns::products), d128_128_rows_128_keys},
+    {2, 2, false, config_of(3, 64, 3, 3, 2, Turns::none), d128_192_rows_64_keys},
+    {2, 2, false, config_of(2, 64, 4, 4, 2, Turns::none), d128_128_rows_64_keys},
+    {2, 2, false, pair_of(64, 2, 2), d128_pair_64_keys},
+    {3, 2, false, config_of(2, 128, 2, 2, 1, Turns::none), d192_128_rows_128_keys},
+    {3, 2, false, config_of(2, 112, 2, 2, 1, Turns::none), d192_128_rows_112_keys},
+    {3, 2, false, config_of(1, 64, 3, 3, 1, Turns::none), d192_64_rows},
+    {3, 3, false, config_of(2, 96, 2, 2, 1, Turns::none), d192_192_rows_96_keys},
+    {3, 3, false, config_of(2, 80, 2, 2, 1, Turns::none), d192_192_rows_80_keys},
+    {3, 3, false, config_of(1, 64, 3, 3, 1, Turns::none), d192_192_64_rows},
+    {4, 4, false, config_of(2, 64, 3, 2, 1, Turns::none), d256_128_rows_64_keys},
+    {4, 4, false, config_of(2, 80, 2, 2, 1, Turns::none), d256_128_rows_80_keys},
+    {4, 4, false, config_of(1, 64, 2, 2, 1, Turns::none), d256_64_rows},
+    {8, 8, false, config_of(2, 32, 2, 2, 1, Turns::none, 2), d512_64_rows},
+    {1, 1, true, config_of(2, 128, 2, 2, 2, Turns::none), d64_terms_128_rows_128_keys},
+    {1, 1, true, config_of(3, 64, 3, 3, 2, Turns::none), d64_terms_192_rows},
+    {1, 1, true, config_of(2, 64, 4, 4, 2, Turns::none), d64_terms_128_rows_64_keys},
+    {1, 1, true, pair_of(64, 3, 2), d64_terms_pair},
+    {2, 2, true, config_of(2, 128, 2, 2, 1, Turns::products), d128_terms_128_rows_128_keys},
+    {2, 2, true, config_of(2, 64, 3, 3, 2, Turns::none), d128_terms_128_rows_64_keys},
+    {2, 2, true, config_of(2, 64, 3, 3, 1, Turns::none), d128_terms_single_q},
+    {2, 2, true, pair_of(64, 2, 1), d128_terms_pair},
+    {3, 3, true, config_of(2, 48, 3, 3, 1, Turns::none), d192_terms_128_rows},
+    {3, 3, true, config_of(1, 48, 3, 3, 1, Turns::none), d192_terms_64_rows},
+    {4, 4, true, config_of(2, 32, 3, 3, 1, Turns::none), d256_terms_128_rows},
+    {4, 4, true, config_of(1, 32, 3, 3, 1, Turns::none), d256_terms_64_rows},
+    {8, 8, true, config_of(2, 32, 2, 2, 1, Turns::none, 2), d512_terms_64_rows},
 };
 
 constexpr bool agree(const Variant& variant, const Config& config, size_t bytes) {
@@ -89,29 +90,34 @@ static_assert(sizes_agree<Variant{.scores = Scores::staged, .tile = TermTile::ha
 static_assert(sizes_agree<Variant{.dim_qk = 192, .dim_v = 192, .scores = Scores::staged, .tile = TermTile::single},
                           config_of(2, 48, 3, 3, 1, Turns::none)>);
 
-double block_us(const Problem& problem, const Config& config) {
-  constexpr double flops_per_us = 5.5e6;       // of an SM that does nothing but products
-  constexpr double memory_bytes_per_us = 3e4;  // and of one that only reads
+double block_us(const Problem& problem, const Candidate& candidate) {
+  const Config& config = candidate.config;
   const Variant variant = variant_of(problem, false);
-  const double dims = variant.dim_qk + variant.dim_v;
-  const double softcap = problem.softcap != 0 ? 1.15 : 1.0;
-  const double products = 2.0 * tile_rows(config) * config.block_n * dims / flops_per_us * softcap + 0.05;
-  // K and V of a single tile of rows are read once, from memory.
-  const bool reads_once = problem.seq_q << pack_of(problem).log2 <= tile_rows(config);
-  return reads_once ? std::max(products, config.block_n * dims * 2 / memory_bytes_per_us) : products;
+  const int panels = candidate.panels_qk + candidate.panels_v;
+  const ClassCost& of_class = panels <= 2 ? up_to_64 : panels <= 4 ? up_to_128 : wider;
+  const double dims = variant.dim_qk + variant.dim_v, share = dims / (panels * device::panel_columns);
+  double us = candidate.cost.block_us * (of_class.fixed_share + (1 - of_class.fixed_share) * share);
+  if (problem.softcap != 0) us *= of_class.softcap;
+  if (variant.scores == Scores::general) us *= direct_terms;
+  const bool ragged = variant.mask == Mask::ranged || has_lengths_on_device(problem);
+  if (ragged && config.turns == Turns::products) us *= ragged_with_turns;
+  const Pack pack = pack_of(problem);
+  const bool reads_once = problem.seq_q << pack.log2 <= tile_rows(config) && pack.heads() == problem.group();
+  return reads_once ? std::max(us, config.block_n * dims * 2 * config.ctas_per_sm / memory_bytes_per_us) : us;
 }
 
 // Costs of the tiles of one pair, first rows first. Of lengths on the device the upper bounds count.
 std::vector<double> tile_costs(const Problem& problem, const Candidate& candidate, int64_t tiles_m) {
   const device::Band<int32_t> band = band_of(problem);
-  const double per_block = block_us(problem, candidate.config);
+  const double per_block = block_us(problem, candidate);
+  const double per_tile = candidate.cost.tile_us + (mask_of(problem) == Mask::ranged ? window_tile_us : 0);
   const int positions = tile_positions(candidate.config, pack_of(problem));
   const int last_row = static_cast<int>(problem.seq_q) - 1;
   std::vector<double> costs(static_cast<size_t>(tiles_m));
   for (size_t m = 0; m < costs.size(); ++m) {
     const int first = static_cast<int>(m) * positions, last = std::min(first + positions - 1, last_row);
     const int blocks = device::key_blocks(band, first, last, candidate.config.block_n).count();
-    costs[m] = candidate.tile_us + std::max(blocks, 1) * per_block;
+    costs[m] = per_tile + std::max(blocks, 1) * per_block;
   }
   return costs;
 }
@@ -166,13 +172,13 @@ void choose_section(const Problem& problem, const std::vector<double>& costs, co
 }
 
 Schedule schedule_for(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
-  constexpr double listing_us = 3, combining_us = 3;
   Schedule schedule;
   schedule.tiles_m = device::ceil_div<int64_t>(problem.seq_q, tile_positions(candidate.config, pack_of(problem)));
   schedule.pairs = problem.batch * packs_of(problem);
   const int64_t tiles = schedule.tiles_m * schedule.pairs;
-  schedule.splits = row_groups(candidate.config) == 1 && tiles < parts_per_sm * device.sm_count &&
-                    band_of(problem).keys >= 2 * least_part_keys;
+  // Where the host knows lengths, splitting pays only for SMs that would have nothing to do.
+  const int64_t few = has_lengths_on_device(problem) ? parts_per_sm * device.sm_count : device.sm_count;
+  schedule.splits = row_groups(candidate.config) == 1 && tiles < few && band_of(problem).keys >= 2 * least_part_keys;
   schedule.listed = schedule.splits || has_lengths_on_device(problem) || masks_keys_alone(problem);
   const int64_t ctas = int64_t{device.sm_count} * candidate.config.ctas_per_sm;
   schedule.grid = schedule.splits ? ctas : std::min<int64_t>(tiles, ctas);
@@ -197,7 +203,8 @@ std::vector<Choice> best_first(const Problem& problem, const gpu::DeviceProperti
             panels_v = device::sm90_fwd_ranged::panels_of(variant.dim_v);
   // The candidates of the narrowest class that holds both dims.
   const auto fits = [&](const Candidate& c) {
-    return c.panels_qk >= panels_qk && c.panels_v >= panels_v && c.for_terms == (variant.scores == Scores::general || variant.scores == Scores::staged);
+    return c.panels_qk >= panels_qk && c.panels_v >= panels_v &&
+           c.for_terms == (variant.scores == Scores::general || variant.scores == Scores::staged);
   };
   const auto* narrowest = std::ranges::find_if(candidates, fits);
   std::vector<Choice> choices;

@@ -19,7 +19,7 @@ struct Variant {
   Mask mask = Mask::full;
   Scores scores = Scores::plain;
   TermTile tile = TermTile::none;  // of Scores::staged
-  bool listed = false;  // tiles: their lengths live on the device, or their keys are split
+  bool listed = false;             // tiles: their lengths live on the device, or their keys are split
 };
 
 // What warpgroups do one after the other, so that their phases interlock instead of colliding.

@@ -24,6 +24,12 @@ bool has_lengths_on_device(const Problem& problem) {
   return problem.has(ATTUNE_PACKED) || problem.has(ATTUNE_USED_Q) || problem.has(ATTUNE_USED_K);
 }
 
+bool is_dense(const Problem& problem) {
+  constexpr attune_features of_dense = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_OVERLAP | ATTUNE_KV_READY;
+  return (problem.features & ~of_dense) == 0 && problem.dim_qk == problem.dim_v &&
+         (problem.dim_qk == 64 || problem.dim_qk == 128 || problem.dim_qk == 256);
+}
+
 bool masks_keys_alone(const Problem& problem) {
   return problem.has(ATTUNE_MASK) && problem.mask.head == 0 && problem.mask.query == 0;
 }
@@ -70,7 +76,7 @@ bool can_be_staged(const Problem& problem) {
   if (tile == TermTile::none)
     return shares_vector(ATTUNE_BIAS, problem.bias) && shares_vector(ATTUNE_MASK, problem.mask);
   const attune_score_strides& strides = tile_strides(problem);
-  const auto fits = [&](int64_t stride) { 
+  const auto fits = [&](int64_t stride) {
     const int64_t bytes = stride * static_cast<int>(tile);
     return bytes >= 0 && bytes % 16 == 0 && bytes < int64_t{1} << 40;
   };

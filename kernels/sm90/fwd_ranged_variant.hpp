@@ -73,7 +73,8 @@ constexpr bool legal(Variant variant, Config config, int shared_limit_bytes) {
   // The register file holds what the launch gave out: as many per thread as fit, in steps of 8.
   const int at_launch = 65536 / config.ctas_per_sm / threads(config) / 8 * 8 * threads(config);
   // Each of several CTAs on an SM has a share of its shared memory, less what the hardware keeps for itself.
-  const int share = config.ctas_per_sm == 1 ? shared_limit_bytes : (shared_limit_bytes + 1024) / config.ctas_per_sm - 1024;
+  const int share =
+      config.ctas_per_sm == 1 ? shared_limit_bytes : (shared_limit_bytes + 1024) / config.ctas_per_sm - 1024;
   // The V blocks that only later warpgroups see must fit into the ring: see skip_values.
   const bool skipped_fit = (row_groups(config) - 1) * rows_per_warpgroup <= (config.stages_v - 1) * config.block_n;
   return row_groups(config) <= most_row_groups && config.block_n % 16 == 0 && config.stages_k >= 2 &&
@@ -93,11 +94,11 @@ inline constexpr auto fields<Variant> =
          ATTUNE_FIELD(Variant, mask), ATTUNE_FIELD(Variant, scores), ATTUNE_FIELD(Variant, tile),
          ATTUNE_FIELD(Variant, listed));
 template <>
-inline constexpr auto fields<Config> = list(
-    ATTUNE_FIELD(Config, warpgroups), ATTUNE_FIELD(Config, value_parts), ATTUNE_FIELD(Config, block_n),
-    ATTUNE_FIELD(Config, stages_k), ATTUNE_FIELD(Config, stages_v), ATTUNE_FIELD(Config, q_slots),
-    ATTUNE_FIELD(Config, consumer_registers), ATTUNE_FIELD(Config, producer_registers), ATTUNE_FIELD(Config, turns),
-    ATTUNE_FIELD(Config, ctas_per_sm));
+inline constexpr auto fields<Config> =
+    list(ATTUNE_FIELD(Config, warpgroups), ATTUNE_FIELD(Config, value_parts), ATTUNE_FIELD(Config, block_n),
+         ATTUNE_FIELD(Config, stages_k), ATTUNE_FIELD(Config, stages_v), ATTUNE_FIELD(Config, q_slots),
+         ATTUNE_FIELD(Config, consumer_registers), ATTUNE_FIELD(Config, producer_registers),
+         ATTUNE_FIELD(Config, turns), ATTUNE_FIELD(Config, ctas_per_sm));
 
 }  // namespace attune::jit
 
@@ -112,6 +113,8 @@ using device::sm90_fwd_ranged::Config;
 using device::sm90_fwd_ranged::Variant;
 
 bool has_lengths_on_device(const Problem& problem);
+// Something that sm90/fwd or sm90/fwd_small may take.
+bool is_dense(const Problem& problem);
 // There is a mask, and it is the same for all heads and rows, as that of a padded batch is.
 bool masks_keys_alone(const Problem& problem);
 

@@ -1,6 +1,10 @@
 // How attention's forward pass is checked.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+#include <sstream>
+
 #include "cpu/reference.hpp"
 #include "lab/check/method.hpp"
 
@@ -22,17 +26,44 @@ std::string text_of(const Shape& shape, const Problem& like, const std::string& 
                      like.has(ATTUNE_KV_READY) ? " overlap kvready" : "");
 }
 
-// Every feature on the first shape, plain and causal on all.
+// Where the copy engine takes biases and masks, whose rows it wants to begin at multiples of 16 bytes.
+constexpr Shape aligned_shapes[] = {
+    {2, 4, 2, 200, 336}, {1, 2, 1, 500, 784}, {2, 3, 3, 129, 2048}, {3, 50, 25, 130, 64}};
+
+// The words of a problem that are neither its shape nor its dtype. Packed sequences take their totals from the shape.
+std::string own_words_of(const Problem& like) {
+  std::istringstream words(to_string(like));
+  std::string text, word;
+  for (int i = 0; words >> word; ++i) {
+    if (i <= 6) continue;  // fwd b h q k d dtype
+    text += (text.empty() ? "" : " ") + (word.starts_with("var=") ? "var" : word);
+  }
+  return text;
+}
+
+// Every feature on the first shape, plain and causal on all; and what the problem itself asks for, on all.
 std::vector<std::string> problems_like(const Problem& like) {
   std::vector<std::string> problems;
+  const auto put = [&](const Shape& shape, const std::string& feature) {
+    std::string text = to_string(parse_problem(text_of(shape, like, feature)));
+    if (std::ranges::find(problems, text) == problems.end()) problems.push_back(std::move(text));
+  };
   const auto add = [&](std::span<const Shape> of) {
     for (const Shape& shape : of)
       for (const char* feature : features)
-        if (&shape == of.data() || feature == features[0] || feature == features[1])
-          problems.push_back(to_string(parse_problem(text_of(shape, like, feature))));
+        if (&shape == of.data() || feature == features[0] || feature == features[1]) put(shape, feature);
   };
   add(shapes);
   add(few_row_shapes);
+  constexpr attune_features of_all = ATTUNE_SCALE | ATTUNE_LSE | ATTUNE_OVERLAP | ATTUNE_KV_READY;
+  if ((like.features & ~of_all) == 0) return problems;
+  const std::string own = own_words_of(like);
+  const auto add_own = [&](std::span<const Shape> of) {
+    for (const Shape& shape : of) put(shape, own);
+  };
+  add_own(aligned_shapes);
+  add_own(shapes);
+  add_own(few_row_shapes);
   return problems;
 }
 

@@ -99,7 +99,8 @@ std::string tensor_map_refusal(const TensorMapSpec& spec) {
   for (uint32_t i = 0; i + 1 < spec.rank; ++i)
     if (spec.stride_bytes[i] % stride_unit_bytes != 0 || spec.stride_bytes[i] >= stride_limit_bytes)
       return fmt::format("stride {} is {} bytes, not a multiple of 16 below 2^40", i + 1, spec.stride_bytes[i]);
-  const uint64_t row_bytes = spec.box[0] * (spec.element_bytes != 0 ? spec.element_bytes : static_cast<uint64_t>(bytes_of(spec.dtype)));
+  const uint64_t row_bytes =
+      spec.box[0] * (spec.element_bytes != 0 ? spec.element_bytes : static_cast<uint64_t>(bytes_of(spec.dtype)));
   if (row_bytes % stride_unit_bytes != 0) return fmt::format("a box row is {} bytes, not a multiple of 16", row_bytes);
   if (const uint64_t span = swizzle_span_bytes(spec.swizzle); span != 0 && row_bytes > span)
     return fmt::format("a box row is {} bytes, more than the swizzle's {}", row_bytes, span);

@@ -7,8 +7,7 @@
   (.warpgroups = warpgroups_, .value_parts = 1, .block_n = block_n_, .stages_k = k_, .stages_v = v_, .q_slots = q_, \
    .consumer_registers = consumer, .producer_registers = producer, .turns = turns_, .ctas_per_sm = ctas)
 // Two CTAs on an SM.
-#define ATTUNE_RANGED_PAIR(block_n_, k_, v_, q_) \
-  ATTUNE_RANGED_CROWD(1, block_n_, k_, v_, q_, 208, 40, Turns::none, 2)
+#define ATTUNE_RANGED_PAIR(block_n_, k_, v_, q_) ATTUNE_RANGED_CROWD(1, block_n_, k_, v_, q_, 208, 40, Turns::none, 2)
 
 #define ATTUNE_D64_2X128 ATTUNE_RANGED_CONFIG(2, 128, 3, 3, 2, 232, 40, Turns::none)
 #define ATTUNE_D64_2X64 ATTUNE_RANGED_CONFIG(2, 64, 4, 4, 2, 232, 40, Turns::none)

@@ -138,9 +138,8 @@ void expect_like_reference(const std::string& problem, lab::Tensors& tensors) {
   const std::vector<float> expected = reference_outputs(problem, tensors);
   for (const Options& options : runs) {
     run(kernel, parse_problem(problem), tensors.operands(), options);
-    EXPECT_THAT(outputs_of(tensors), testing::Pointwise(testing::FloatNear(4e-3f), expected))
-        << problem << "\n"
-        << options.config;
+    EXPECT_THAT(outputs_of(tensors), testing::Pointwise(testing::FloatNear(4e-3f), expected)) << problem << "\n"
+                                                                                              << options.config;
   }
 }
 
