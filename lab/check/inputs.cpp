@@ -169,7 +169,7 @@ void for_each_score(const Problem& p, const attune_score_strides& s, Put&& put) 
   for (int64_t b = 0; b < count(s.batch, p.batch); ++b)
     for (int64_t h = 0; h < count(s.head, p.heads_q); ++h)
       for (int64_t i = 0; i < count(s.query, p.seq_q); ++i)
-        for (int64_t j = 0; j < count(s.key, p.seq_k); ++j) 
+        for (int64_t j = 0; j < count(s.key, p.seq_k); ++j)
           put(b * s.batch + h * s.head + i * s.query + j * s.key, b, i, j);
 }
 

@@ -108,9 +108,8 @@ bool judge_plugins(const PeerBench& bench, PeerContenders& contenders) {
 // FlexAttention leaves everything else to SDPA (python/attune/lab/flex.py).
 bool is_compiled_by_flex(const Problem& problem, const std::vector<std::string>& peers) {
   constexpr attune_features features = ATTUNE_WINDOW | ATTUNE_SOFTCAP | ATTUNE_SINK | ATTUNE_PACKED;
-  return problem.has(features) && std::ranges::any_of(peers, [](const std::string& peer) {
-           return peer == "flex" || peer == "all";
-         });
+  return problem.has(features) &&
+         std::ranges::any_of(peers, [](const std::string& peer) { return peer == "flex" || peer == "all"; });
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ namespace attune::lab {
 // The newest record that measured more than half of the set's problems; nullptr: there is none.
 const FiledRecord* record_of_models(const std::vector<FiledRecord>& records);
 
-// "Of 46 calls of real models, 40 are faster than the fastest thing in torch, geometric mean 1.3 [1.2, 1.4]." `rows` may
-// be fewer than the calls: what was not measured is not faster. "" without a row that has a peer.
+// "Of 46 calls of real models, 40 are faster than the fastest thing in torch, geometric mean 1.3 [1.2, 1.4]." `rows`
+// may be fewer than the calls: what was not measured is not faster. "" without a row that has a peer.
 std::string models_headline(const std::vector<SpeedRow>& rows);
 
 // File name -> contents of models.md, models.svg and ../README.md, whose part between the markers is the headline with

@@ -37,7 +37,8 @@ FreshRows fresh_rows(const std::vector<FiledRecord>& records, const std::vector<
 std::string sources_text(const std::vector<const FiledRecord*>& sources);
 
 // File name -> contents of every generated file: performance.md, performance.svg, latency.md, latency.svg, and those of
-// make_models_page. The pages are read from `docs_folder`. Throws ATTUNE_INVALID_ARGUMENT for a page without its markers.
+// make_models_page. The pages are read from `docs_folder`. Throws ATTUNE_INVALID_ARGUMENT for a page without its
+// markers.
 std::map<std::string, std::string> make_pages(const std::string& docs_folder, const std::string& evidence_folder);
 
 // The text with what is between the markers replaced.

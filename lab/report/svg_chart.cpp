@@ -64,7 +64,7 @@ class PanelWriter {
     svg += svg_text(x_ + (left + panel_width - right) / 2, y_ + panel_height - 8, "middle", chart.x_name);
     const double middle = y_ + (top + panel_height - bottom) / 2;
     svg += svg_text(x_ + 12, middle, "middle", chart.y_name,
-                   fmt::format("transform=\"rotate(-90 {:.1f} {:.1f})\"", x_ + 12, middle));
+                    fmt::format("transform=\"rotate(-90 {:.1f} {:.1f})\"", x_ + 12, middle));
     for (const ChartSeries& series : panel_.series) svg += write(series);
     return svg;
   }

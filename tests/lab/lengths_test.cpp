@@ -100,8 +100,7 @@ TEST_F(TimedInputs, HaveThoseLengthsForEverySeed) {
 
 TEST_F(TimedInputs, ArePaddedOnTheLeftOfCausalProblems) {
   for (const bool causal : {false, true}) {
-    const std::string problem =
-        std::string("fwd b3 h2 q16 k16 d8 f16 mask=b11k") + (causal ? " causal-br" : "");
+    const std::string problem = std::string("fwd b3 h2 q16 k16 d8 f16 mask=b11k") + (causal ? " causal-br" : "");
     const Lengths lengths = lengths_of(problem);
     const Tensors t = inputs(problem, InputKind::timed);
     for (int64_t b = 0; b < 3; ++b)

@@ -1,4 +1,5 @@
-// The page of the calls of models: made of one record of the set, with the sentence for the README; nothing without one.
+// The page of the calls of models: made of one record of the set, with the sentence for the README; nothing without
+// one.
 #include "lab/report/models_page.hpp"
 
 #include <gmock/gmock.h>
@@ -88,7 +89,8 @@ TEST(ModelsHeadline, CountsWhatIsFasterAndTakesTheMeanOfWhatWasMeasured) {
 
 TEST(ModelsRecord, IsTheNewestWithMoreThanHalfOfTheSet) {
   std::vector<SpeedResult> results = results_of_models(2);
-  const std::vector<SpeedResult> half(results.begin(), results.begin() + 23), more(results.begin(), results.begin() + 24);
+  const std::vector<SpeedResult> half(results.begin(), results.begin() + 23),
+      more(results.begin(), results.begin() + 24);
   std::vector<FiledRecord> records{{"a.json", record_of(half)}};
   EXPECT_EQ(record_of_models(records), nullptr);
   records.push_back({"b.json", record_of(more)});
@@ -141,8 +143,9 @@ TEST_F(ModelsPage, ShowsEveryCallAndLeavesOutWhatSpeaksOfOtherCode) {
   EXPECT_THAT(page, HasSubstr(headline));
   EXPECT_THAT(files.at("../README.md"), HasSubstr("# Mine\n<!-- attune report: begin -->\n" + headline));
   EXPECT_THAT(files.at("../README.md"), HasSubstr("docs/models.svg"));
-  EXPECT_THAT(page, HasSubstr("| model | call | kernel | Attune, us | default, us | flash, us | fastest peer | times as "
-                              "fast | verdict |\n"));
+  EXPECT_THAT(page,
+              HasSubstr("| model | call | kernel | Attune, us | default, us | flash, us | fastest peer | times as "
+                        "fast | verdict |\n"));
   EXPECT_THAT(page, HasSubstr("| Flux | b1 h24/24 q4608 k4608 d128 bf16 | sm90/fwd | 100.0 [100.0, 100.0] | 200.0 | "
                               "600.0 | default (cudnn) | 2.000 [2.000, 2.000] | faster |"));
   EXPECT_THAT(page, HasSubstr("| Llama 3 8B | b1 h32/8 q4096 k4096 d128 bf16 causal-br | sm90/fwd | 100.0 [100.0, "

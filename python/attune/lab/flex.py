@@ -1,5 +1,5 @@
-"""FlexAttention, compiled by torch.compile: windows, lengths and documents by a block mask, softcap and bias by score_mod,
-sinks by the log-sum-exp it returns, as models that have such do it."""
+"""FlexAttention, compiled by torch.compile: windows, lengths and documents by a block mask, softcap and bias by
+score_mod, sinks by the log-sum-exp it returns, as models that have such do it."""
 
 from __future__ import annotations
 

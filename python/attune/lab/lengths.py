@@ -3,8 +3,8 @@ problem, so that they are the same here and in its own measurements."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class Lengths:
             if have != want:
                 return f"{field.name} has {have} entries, and needs {want}"
         return ""
+
+
+NO_LENGTHS = Lengths()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from attune.lab.errors import BadInput
 from attune.lab.gate import DEFAULT_GATE, Gate
-from attune.lab.lengths import Lengths, SequenceRows
+from attune.lab.lengths import NO_LENGTHS, Lengths, SequenceRows
 
 DTYPES = ("f16", "bf16", "f32")
 _NUMBER = r"(\d+)"
@@ -44,7 +44,7 @@ class Problem:
     lse: bool = True
     backward: bool = False  # the gradients of q, k and v
     heads_first: bool = False  # storage: bhsd instead of bshd
-    lengths: Lengths = Lengths()
+    lengths: Lengths = NO_LENGTHS
     flops: float | None = None  # counted by the command, in the one place that counts them
     gate: Gate = DEFAULT_GATE
     without: tuple[str, ...] = ()  # plug-ins that take no part, by their files
@@ -166,7 +166,7 @@ def parse(
     flops: float | None = None,
     gate: Gate = DEFAULT_GATE,
     without: Iterable[str] = (),
-    lengths: Lengths = Lengths(),
+    lengths: Lengths = NO_LENGTHS,
 ) -> Problem:
     given = text.split()
     words = dict.fromkeys(given)

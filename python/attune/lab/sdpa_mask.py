@@ -26,7 +26,7 @@ def _says_it_all(p: Problem) -> bool:
 
 
 def _mask(torch, p: Problem, tensors: Tensors):
-    """(batch, head, row, key), with a 1 where it is broadcast: boolean, or a bias of q's type that hides keys by -inf."""
+    """(batch, head, row, key), 1 where it is broadcast: boolean, or a bias of q's type that hides keys by -inf."""
     visible = _visible(torch, p, tensors)
     if not p.bias:
         return visible

@@ -48,7 +48,8 @@ def _ends(torch, p: Problem, tensors: Tensors) -> tuple:
 
 
 def _options(attention, p: Problem) -> dict:
-    """The interface has grown: torch 2.10 knows causal masks alone, 2.11 windows and a scale, later ones grouped heads."""
+    """The interface has grown: torch 2.10 knows causal masks alone, 2.11 windows and a scale, later ones grouped
+    heads."""
     known = inspect.signature(attention).parameters
     options = {}
     if "window_size" in known:

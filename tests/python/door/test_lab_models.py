@@ -1,5 +1,5 @@
-"""The calls of real models in the lab: what the reference says, what Attune is told, and what each peer of torch is asked
-for them, on a CPU. SDPA's own choice and its plain backend stand in for the GPU's, FlexAttention runs uncompiled, and
+"""The calls of real models in the lab: what the reference says, what Attune is told, and what each peer of torch is
+asked for, on a CPU. SDPA's own choice and its plain backend stand in for the GPU's, FlexAttention runs uncompiled, and
 varlen_attn, which has no CPU kernel, is a double with its interface."""
 
 import ctypes
@@ -103,14 +103,15 @@ def test_sdpa_is_asked_for_the_same(judge, problem):
 
 @pytest.mark.parametrize("problem", UNSAYABLE, ids=names(UNSAYABLE))
 def test_sdpa_is_absent_where_no_mask_can_say_it(judge, problem):
-    with pytest.raises(Absent, match="torch's SDPA has no (softcap|sinks|packed sequences)"):
+    with pytest.raises(Absent, match=r"torch's SDPA has no (softcap|sinks|packed sequences)"):
         judge(Sdpa("math", "MATH"), problem)
 
 
 def options_of(monkeypatch, text):
     problem = with_lengths(text)
     given = {}
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_, **options: given.update(options))
+    double = lambda *_, **options: given.update(options)  # noqa: E731
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", double)
     Sdpa("math", "MATH").bind(torch, problem, Tensors(torch, problem, CPU, 1)).call()
     return given
 
@@ -291,9 +292,7 @@ def of_2_10(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False
     return attend_packed(query, key, value, cu_seq_q, cu_seq_k, (-1, 0 if is_causal else -1), None)
 
 
-def of_2_11(
-    query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1)
-):
+def of_2_11(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1)):
     assert max_q == (cu_seq_q[1:] - cu_seq_q[:-1]).max() and max_k == (cu_seq_k[1:] - cu_seq_k[:-1]).max()
     return attend_packed(query, key, value, cu_seq_q, cu_seq_k, window_size, scale)
 
