@@ -97,6 +97,8 @@ UNSAYABLE = [problem for problem in ALL if not can_be_said_to_sdpa(problem)]
 
 @pytest.mark.parametrize("problem", SAYABLE, ids=names(SAYABLE))
 def test_sdpa_is_asked_for_the_same(judge, problem):
+    if torch.__version__.startswith("2.4") and problem.heads_q != problem.heads_kv:
+        pytest.skip("torch 2.4's SDPA has no grouped heads")
     assert judge(Sdpa("math", "MATH"), problem) == ""
     assert judge(SdpaDefault(), problem) == ""
 
@@ -247,6 +249,7 @@ def test_padding_is_on_the_left_of_causal_calls():
 def eager_flex(monkeypatch):
     """Without a compiler; FlexAttention itself compiles with a backend that only runs."""
     pytest.importorskip("torch.nn.attention.flex_attention")
+    torch.compiler.reset()  # what other tests compiled would make sizes dynamic, softcap among them
     compiled = torch.compile
     monkeypatch.setattr(
         torch, "compile", lambda function, **how: compiled(function, **how) if "backend" in how else function
