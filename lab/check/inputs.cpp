@@ -7,6 +7,7 @@
 
 #include "core/convert.hpp"
 #include "core/error.hpp"
+#include "lab/check/lengths.hpp"
 #include "lab/check/method.hpp"
 #include "lab/stats/random.hpp"
 
@@ -128,53 +129,14 @@ double dout_value(const Recipe& r, Random& random) {
   }
 }
 
-// Lengths of at most `longest` that together fit into `total`.
-std::vector<int64_t> random_lengths(Random& random, int64_t batch, int64_t longest, int64_t total) {
-  std::vector<int64_t> lengths;
-  for (int64_t b = 0; b < batch; ++b)
-    lengths.push_back(static_cast<int64_t>(random.below(static_cast<uint64_t>(longest) + 1)));
-  if (batch > 0) lengths[0] = longest;
-  if (batch > 1) lengths[1] = std::min<int64_t>(longest, 1);
-  if (batch > 2) lengths[2] = 0;
-  random.shuffle(lengths);
-  int64_t left = total;
-  for (int64_t& length : lengths) {
-    length = std::min(length, left);
-    left -= length;
-  }
-  // A total that is given, and not what all could need, is what they have.
-  if (total < longest * batch)
-    for (int64_t& length : lengths) {
-      const int64_t more = std::min(longest - length, left);
-      length += more;
-      left -= more;
-    }
-  return lengths;
-}
-
-void fill_lengths(Tensors& t, uint64_t seed) {
-  const Problem& p = t.problem;
-  Random random(seed_of(seed, Part::lengths, 0, 0));
-  if (p.packed()) {
-    const auto put = [&](Buffer& buffer, int64_t longest, int64_t total) {
-      auto* cu = buffer.as<int32_t>();
-      cu[0] = 0;
-      const auto lengths = random_lengths(random, p.batch, longest, total);
-      for (int64_t b = 0; b < p.batch; ++b) cu[b + 1] = cu[b] + static_cast<int32_t>(lengths[b]);
-    };
-    put(t[Operand::cu_seqlens_q], p.seq_q, p.total_q);
-    put(t[Operand::cu_seqlens_k], p.seq_k, p.total_k);
-  }
-  const auto put_used = [&](Buffer& buffer, const Buffer& offsets, int64_t longest) {
-    const auto lengths = random_lengths(random, p.batch, longest, longest * p.batch);
-    for (int64_t b = 0; b < p.batch; ++b) {
-      const auto* const cu = offsets.as<int32_t>();
-      const int64_t most = p.packed() ? cu[b + 1] - cu[b] : longest;
-      buffer.as<int32_t>()[b] = static_cast<int32_t>(std::min(lengths[static_cast<size_t>(b)], most));
-    }
+void fill_lengths(Tensors& t, const Lengths& lengths) {
+  const auto put = [&](Operand operand, const std::vector<int32_t>& values) {
+    if (!values.empty()) std::ranges::copy(values, t[operand].as<int32_t>());
   };
-  if (p.has(ATTUNE_USED_Q)) put_used(t[Operand::used_q], t[Operand::cu_seqlens_q], p.seq_q);
-  if (p.has(ATTUNE_USED_K)) put_used(t[Operand::used_k], t[Operand::cu_seqlens_k], p.seq_k);
+  put(Operand::cu_seqlens_q, lengths.cu_seqlens_q);
+  put(Operand::cu_seqlens_k, lengths.cu_seqlens_k);
+  put(Operand::used_q, lengths.used_q);
+  put(Operand::used_k, lengths.used_k);
 }
 
 void fill_queries(Tensors& t, const Recipe& r, int64_t b, int64_t head) {
@@ -200,34 +162,45 @@ void fill_keys_and_values(Tensors& t, const Recipe& r, int64_t b, int64_t head) 
   }
 }
 
-// Calls put(offset, query) for every element of a bias or mask, broadcast dimensions once.
+// Calls put(offset, batch, query, key) for every element of a bias or mask, broadcast dimensions once.
 template <typename Put>
 void for_each_score(const Problem& p, const attune_score_strides& s, Put&& put) {
   const auto count = [](int64_t stride, int64_t extent) { return stride == 0 ? std::min<int64_t>(extent, 1) : extent; };
   for (int64_t b = 0; b < count(s.batch, p.batch); ++b)
     for (int64_t h = 0; h < count(s.head, p.heads_q); ++h)
       for (int64_t i = 0; i < count(s.query, p.seq_q); ++i)
-        for (int64_t j = 0; j < count(s.key, p.seq_k); ++j) put(b * s.batch + h * s.head + i * s.query + j * s.key, i);
+        for (int64_t j = 0; j < count(s.key, p.seq_k); ++j)
+          put(b * s.batch + h * s.head + i * s.query + j * s.key, b, i, j);
 }
 
-void fill_score_terms(Tensors& t, const Recipe& r) {
+void fill_mask(Tensors& t, const Recipe& r, const Lengths& lengths) {
+  const Problem& p = t.problem;
+  auto* const mask = t[Operand::mask].as<uint8_t>();
+  if (!lengths.padding.empty()) {
+    for_each_score(p, p.mask, [&](int64_t offset, int64_t batch, int64_t, int64_t key) {
+      mask[offset] = padding_shows(p, lengths.padding[static_cast<size_t>(batch)], key) ? 1 : 0;
+    });
+    return;
+  }
+  // A quarter of the keys is hidden, and every seventh row sees nothing. Any byte but 0 shows a key.
+  Random random(seed_of(r.seed, Part::mask, 0, 0));
+  const bool by_row = p.mask.query != 0;
+  for_each_score(p, p.mask, [&](int64_t offset, int64_t, int64_t query, int64_t) {
+    const bool visible = random.below(4) != 0 && !(by_row && query % 7 == 3);
+    mask[offset] = visible ? static_cast<uint8_t>(1 + random.below(255)) : 0;
+  });
+}
+
+void fill_score_terms(Tensors& t, const Recipe& r, const Lengths& lengths) {
   const Problem& p = t.problem;
   if (p.has(ATTUNE_BIAS)) {
     Random random(seed_of(r.seed, Part::bias, 0, 0));
     const double size = r.kind == InputKind::equal_logits ? 0 : 1;
-    for_each_score(p, p.bias, [&](int64_t offset, int64_t) {
+    for_each_score(p, p.bias, [&](int64_t offset, int64_t, int64_t, int64_t) {
       store_element(t[Operand::bias].data(), p.bias_dtype, offset, static_cast<float>(size * random.normal()));
     });
   }
-  if (p.has(ATTUNE_MASK)) {
-    // A quarter of the keys is hidden, and every seventh row sees nothing. Any byte but 0 shows a key.
-    Random random(seed_of(r.seed, Part::mask, 0, 0));
-    const bool by_row = p.mask.query != 0;
-    for_each_score(p, p.mask, [&](int64_t offset, int64_t query) {
-      const bool visible = random.below(4) != 0 && !(by_row && query % 7 == 3);
-      t[Operand::mask].as<uint8_t>()[offset] = visible ? static_cast<uint8_t>(1 + random.below(255)) : 0;
-    });
-  }
+  if (p.has(ATTUNE_MASK)) fill_mask(t, r, lengths);
   if (p.has(ATTUNE_SINK)) {
     Random random(seed_of(r.seed, Part::sink, 0, 0));
     for (int64_t h = 0; h < p.heads_q; ++h) t[Operand::sink].as<float>()[h] = static_cast<float>(2 * random.normal());
@@ -254,6 +227,8 @@ std::string_view name_of(InputKind kind) {
       return "denormals";
     case InputKind::extremes:
       return "extremes";
+    case InputKind::timed:
+      return "timed";
   }
   return "?";
 }
@@ -276,13 +251,15 @@ Tensors make_inputs(const Problem& problem, InputKind kind, uint64_t seed, Stora
 }
 
 void fill_attention(Tensors& t, InputKind kind, uint64_t seed, cpu::Threads& threads) {
-  fill_lengths(t, seed);
   const Problem& p = t.problem;
+  Random random(seed_of(seed, Part::lengths, 0, 0));
+  const Lengths lengths = kind == InputKind::timed ? timed_lengths(p) : checked_lengths(p, random);
+  fill_lengths(t, lengths);
   const Recipe recipe{kind, seed, p.dtype, p.scale, p.dim_qk, std::max<int64_t>(p.seq_k, 1)};
   threads.parallel_for(p.batch * p.heads_q, [&](int64_t i) { fill_queries(t, recipe, i / p.heads_q, i % p.heads_q); });
   threads.parallel_for(p.batch * p.heads_kv,
                        [&](int64_t i) { fill_keys_and_values(t, recipe, i / p.heads_kv, i % p.heads_kv); });
-  fill_score_terms(t, recipe);
+  fill_score_terms(t, recipe, lengths);
 }
 
 void fill_arriving_gradients(Tensors& t, InputKind kind, uint64_t seed, cpu::Threads& threads) {

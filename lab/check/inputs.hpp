@@ -22,7 +22,9 @@ enum class InputKind {
   rising_max,       // each key beats all before it: the online softmax rescales at every tile
   denormals,        // q, k and v below the smallest normal number
   extremes,         // q and v at the top of the fp16 range, k at its bottom: a 16-bit intermediate overflows
+  timed,            // no kind of the checks: normal, with the lengths and the padding of batches as they are served
 };
+// Those of the checks.
 inline constexpr std::array all_input_kinds{
     InputKind::normal,       InputKind::heavy_tailed, InputKind::outlier_channel, InputKind::equal_logits,
     InputKind::far_negative, InputKind::rising_max,   InputKind::denormals,       InputKind::extremes};
@@ -32,8 +34,7 @@ InputKind input_kind_from(std::string_view name);
 // Tensors filled for the problem; outputs stay poison.
 Tensors make_inputs(const Problem& problem, InputKind kind, uint64_t seed, Storage storage, cpu::Threads& threads);
 
-// The inputs of attention. Rows past a used length stay poison. Packed problems get lengths that include a full, an
-// empty and a single-row sequence where the batch has room for them.
+// The inputs of attention. Rows past a used length stay poison. Lengths are those of lab/check/lengths.hpp.
 void fill_attention(Tensors& tensors, InputKind kind, uint64_t seed, cpu::Threads& threads);
 
 // What arrives at o and lse from behind, for a backward.

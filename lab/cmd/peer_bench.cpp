@@ -105,10 +105,17 @@ bool judge_plugins(const PeerBench& bench, PeerContenders& contenders) {
   return all_passed;
 }
 
+// FlexAttention leaves everything else to SDPA (python/attune/lab/flex.py).
+bool is_compiled_by_flex(const Problem& problem, const std::vector<std::string>& peers) {
+  constexpr attune_features features = ATTUNE_WINDOW | ATTUNE_SOFTCAP | ATTUNE_SINK | ATTUNE_PACKED;
+  return problem.has(features) &&
+         std::ranges::any_of(peers, [](const std::string& peer) { return peer == "flex" || peer == "all"; });
+}
+
 }  // namespace
 
 double predicted_seconds(const PeerBench& bench) {
-  constexpr double start = 12, setting_up = 0.3;
+  constexpr double start = 12, setting_up = 0.3, compiling_flex = 12;
   constexpr double check_base = 0.15, check_per_head = 1.5e-4, check_flops_per_second = 8e12;
   double seconds = start;
   for (const std::string& text : bench.problems) {
@@ -116,6 +123,7 @@ double predicted_seconds(const PeerBench& bench) {
     seconds += check_base + check_per_head * static_cast<double>(problem.batch * problem.heads_q) +
                useful_flops(problem) / check_flops_per_second;
     seconds += bench.protocol.budget_seconds + setting_up;
+    if (is_compiled_by_flex(problem, bench.options.peers)) seconds += compiling_flex;
   }
   return seconds;
 }

@@ -16,6 +16,7 @@
 #include "core/error.hpp"
 #include "core/operation.hpp"
 #include "lab/check/accuracy.hpp"
+#include "lab/check/lengths.hpp"
 #include "lab/trial/places.hpp"
 
 namespace attune::lab {
@@ -89,6 +90,7 @@ PeerRun peer_run(const PeerOptions& options, const std::vector<std::string>& pro
                                  {"max_ulp", accuracy.max_ulp(problem.dtype)},
                                  {"lse", accuracy.lse_bound}};
     nlohmann::json line{{"problem", text}, {"flops", useful_flops(problem)}, {"gate", gate}};
+    if (const nlohmann::json lengths = to_json(timed_lengths(problem)); !lengths.is_null()) line["lengths"] = lengths;
     if (const auto without = contenders.without.find(text); without != contenders.without.end())
       line["without"] = without->second;
     run.input += line.dump() + "\n";

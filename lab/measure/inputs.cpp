@@ -15,7 +15,7 @@ InputSource::InputSource(const Problem& problem, cpu::Threads& threads) : proble
 
 std::shared_ptr<const Tensors> InputSource::get(uint64_t seed) {
   if (latest_ == nullptr || seed != seed_) {
-    latest_ = std::make_shared<const Tensors>(make_inputs(problem_, InputKind::normal, seed, Storage::dense, threads_));
+    latest_ = std::make_shared<const Tensors>(make_inputs(problem_, InputKind::timed, seed, Storage::dense, threads_));
     seed_ = seed;
   }
   return latest_;

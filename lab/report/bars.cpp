@@ -12,6 +12,7 @@ namespace attune::lab {
 namespace {
 
 constexpr uint64_t bootstrap_seed = 1;
+constexpr std::string_view any_peer = "any";
 
 Bar bar_from(const toml::table& table) {
   const BarReader reader(
@@ -37,7 +38,8 @@ std::string missing_for(const Bar& bar, const std::vector<const SpeedRow*>& rows
       return fmt::format("'{}' was not measured", problem);
   for (const SpeedRow* row : rows) {
     for (const std::string& peer : bar.against)
-      if (row->find(peer) == nullptr) return fmt::format("{} is missing at '{}'", peer, row->problem);
+      if (peer == any_peer ? row->peers.empty() : row->find(peer) == nullptr)
+        return fmt::format("{} is missing at '{}'", peer == any_peer ? "every peer" : peer, row->problem);
     if (bar.tensor_share && row->tensor_shares.empty())
       return fmt::format("clock or number of SMs is not known at '{}'", row->problem);
   }

@@ -25,7 +25,7 @@ struct BarCoverage {
 };
 
 struct Bar : BarCoverage {
-  std::vector<std::string> against;  // peers without whom nothing is said
+  std::vector<std::string> against;  // peers without whom nothing is said; "any": whoever can express the call
   std::optional<double> mean, floor, stretch, tensor_share;
 };
 

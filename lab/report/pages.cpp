@@ -12,6 +12,7 @@
 #include "lab/evidence/run_stamps.hpp"
 #include "lab/output.hpp"
 #include "lab/report/bars.hpp"
+#include "lab/report/models_page.hpp"
 #include "lab/report/speed_text.hpp"
 #include "lab/report/svg_chart.hpp"
 #include "lab/sets.hpp"
@@ -54,20 +55,6 @@ bool is_fresh(const SpeedRow& row, const json& record, const RunStamps& today) {
   return std::ranges::all_of(row.subjects, [&](const std::string& subject) {
     return freshness_of_time(record, subject, today.stamps.at(subject)) == Freshness::fresh;
   });
-}
-
-std::string sources_text(const std::vector<const FiledRecord*>& sources) {
-  std::set<std::string> lines;
-  for (const FiledRecord* source : sources) {
-    const json& environment = source->record.at("environment");
-    const auto fact = [&](const char* name) { return environment.value(name, std::string("?")); };
-    lines.insert(fmt::format("- `evidence/{}`: {}, {}, driver {}{}\n", source->file,
-                             source->record.at("created").get<std::string>().substr(0, 10), fact("card"),
-                             fact("driver"), environment.contains("torch") ? ", torch " + fact("torch") : ""));
-  }
-  std::string text;
-  for (const std::string& line : lines) text += line;
-  return text;
 }
 
 // What is shown beside the rows with peers: a section of text, and the records it comes from.
@@ -202,6 +189,20 @@ constexpr Page pages[] = {
 
 }  // namespace
 
+std::string sources_text(const std::vector<const FiledRecord*>& sources) {
+  std::set<std::string> lines;
+  for (const FiledRecord* source : sources) {
+    const json& environment = source->record.at("environment");
+    const auto fact = [&](const char* name) { return environment.value(name, std::string("?")); };
+    lines.insert(fmt::format("- `evidence/{}`: {}, {}, driver {}{}\n", source->file,
+                             source->record.at("created").get<std::string>().substr(0, 10), fact("card"),
+                             fact("driver"), environment.contains("torch") ? ", torch " + fact("torch") : ""));
+  }
+  std::string text;
+  for (const std::string& line : lines) text += line;
+  return text;
+}
+
 std::vector<FiledRecord> speed_records_in(const std::string& folder) {
   std::vector<FiledRecord> records;
   for (const std::string& path : jit::matches(folder + "/speed-*.json")) {
@@ -260,6 +261,7 @@ std::map<std::string, std::string> make_pages(const std::string& docs_folder, co
                                  generated_part(fresh, page.section(records, problems), chart, page.alt), name);
     if (!fresh.rows.empty()) files[chart] = svg_of(page.chart(fresh.rows));
   }
+  files.merge(make_models_page(records, docs_folder));
   return files;
 }
 

@@ -33,8 +33,12 @@ struct FreshRows {
 FreshRows fresh_rows(const std::vector<FiledRecord>& records, const std::vector<std::string>& problems,
                      const RowFilter& counts = has_peers);
 
-// File name -> contents of every generated file: performance.md, performance.svg, latency.md, latency.svg. The pages
-// are read from `docs_folder`. Throws ATTUNE_INVALID_ARGUMENT for a page without its markers.
+// A line for each record: card, driver, torch and date.
+std::string sources_text(const std::vector<const FiledRecord*>& sources);
+
+// File name -> contents of every generated file: performance.md, performance.svg, latency.md, latency.svg, and those of
+// make_models_page. The pages are read from `docs_folder`. Throws ATTUNE_INVALID_ARGUMENT for a page without its
+// markers.
 std::map<std::string, std::string> make_pages(const std::string& docs_folder, const std::string& evidence_folder);
 
 // The text with what is between the markers replaced.

@@ -23,6 +23,7 @@ stats::Outcome of_the_other_side(stats::Outcome outcome) {
 Against against(std::string peer, double seconds, std::vector<double> ratios, const stats::VerdictRule& rule) {
   const stats::Verdict verdict = stats::judge(ratios, {}, rule);
   return {.peer = std::move(peer),
+          .backend = "",
           .seconds = seconds,
           .ratios = std::move(ratios),
           .estimate = verdict.estimate,
@@ -87,6 +88,8 @@ void add_rows(std::vector<SpeedRow>& rows, const json& result, const json& envir
       row.peers.push_back(against(peer.name, analysis.summaries[j].seconds,
                                   divided(round_seconds(peer), round_seconds(ours)), measurement.protocol.rule));
       row.peers.back().clock_hz = analysis.summaries[j].clock_hz;
+      if (const auto backend = peer.facts.find("backend"); backend != peer.facts.end())
+        row.peers.back().backend = backend->second;
     }
     add_recorded(row, result, measurement.protocol.rule);
     if (analysis.noise_floor) {

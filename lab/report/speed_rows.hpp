@@ -12,6 +12,7 @@ namespace attune::lab {
 // A peer of a row. Its ratios are time(peer) / time(Attune) inside rounds: above 1 Attune is faster.
 struct Against {
   std::string peer;
+  std::string backend;   // of torch's SDPA that did it; "" where that is not known
   bool derived = false;  // not measured: cuDNN's time of this run, by a ratio recorded elsewhere
   double seconds = 0;
   double clock_hz = 0;  // 0: not known

@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "lab/report/svg_text.hpp"
+
 namespace attune::lab {
 namespace {
 
@@ -14,26 +16,6 @@ constexpr double left = 56, right = 14, top = 30, bottom = 40;  // within a pane
 constexpr double head = 58;                                     // title and legend
 // Told apart also by those who see few colours.
 constexpr std::array colours{"#0b5fa5", "#d55e00", "#009e73", "#7a7a7a", "#cc79a7", "#b8860b"};
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
-
-std::string text_at(double x, double y, std::string_view anchor, std::string_view text, std::string_view style = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}{}>{}</text>\n", x, y, anchor,
-                     style.empty() ? "" : " ", style, escaped(text));
-}
 
 // 1, 2 or 5 times a power of ten, so that about five steps reach the value.
 double tick_step(double largest) {
@@ -70,19 +52,19 @@ class PanelWriter {
   }
 
   std::string write(const Chart& chart) const {
-    std::string svg = text_at(x_ + left, y_ + 18, "start", panel_.title, "font-weight=\"bold\"");
+    std::string svg = svg_text(x_ + left, y_ + 18, "start", panel_.title, "font-weight=\"bold\"");
     for (int i = 0; step_ * i <= highest_ * 1.0001; ++i) {
       const double y = y_of(step_ * i);
       svg += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x_ + left,
                          y, x_ + panel_width - right, y, i == 0 ? "#444" : "#ddd");
-      svg += text_at(x_ + left - 6, y + 4, "end", fmt::format("{:g}", step_ * i));
+      svg += svg_text(x_ + left - 6, y + 4, "end", fmt::format("{:g}", step_ * i));
     }
     for (size_t i = 0; i < panel_.labels.size(); ++i)
-      svg += text_at(x_of(i), y_ + panel_height - bottom + 16, "middle", panel_.labels[i]);
-    svg += text_at(x_ + (left + panel_width - right) / 2, y_ + panel_height - 8, "middle", chart.x_name);
+      svg += svg_text(x_of(i), y_ + panel_height - bottom + 16, "middle", panel_.labels[i]);
+    svg += svg_text(x_ + (left + panel_width - right) / 2, y_ + panel_height - 8, "middle", chart.x_name);
     const double middle = y_ + (top + panel_height - bottom) / 2;
-    svg += text_at(x_ + 12, middle, "middle", chart.y_name,
-                   fmt::format("transform=\"rotate(-90 {:.1f} {:.1f})\"", x_ + 12, middle));
+    svg += svg_text(x_ + 12, middle, "middle", chart.y_name,
+                    fmt::format("transform=\"rotate(-90 {:.1f} {:.1f})\"", x_ + 12, middle));
     for (const ChartSeries& series : panel_.series) svg += write(series);
     return svg;
   }
@@ -109,7 +91,7 @@ class PanelWriter {
                            y_of(point.lower), y_of(point.upper), colour);
       marks +=
           fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{}: {:.4g}</title></circle>\n", x,
-                      y, colour, escaped(series.name), point.value);
+                      y, colour, svg_escaped(series.name), point.value);
     }
     if (path.empty()) return "";
     return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{}/>\n", path, colour,
@@ -134,12 +116,12 @@ std::string svg_of(const Chart& chart) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"white\"/>\n",
       width, height);
-  svg += text_at(left, 22, "start", chart.title, "font-size=\"15\" font-weight=\"bold\"");
+  svg += svg_text(left, 22, "start", chart.title, "font-size=\"15\" font-weight=\"bold\"");
   double x = left;
   for (size_t i = 0; i < names.size(); ++i) {
     svg += fmt::format("<rect x=\"{:.1f}\" y=\"36\" width=\"14\" height=\"4\" fill=\"{}\"/>\n", x,
                        colours[i % colours.size()]);
-    svg += text_at(x + 20, 42, "start", names[i]);
+    svg += svg_text(x + 20, 42, "start", names[i]);
     x += 40 + 7 * static_cast<double>(names[i].size());
   }
   for (size_t i = 0; i < chart.panels.size(); ++i) {

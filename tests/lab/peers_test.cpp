@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "core/problem.hpp"
+#include "lab/check/lengths.hpp"
 
 namespace attune::lab {
 namespace {
@@ -66,7 +68,12 @@ TEST_F(Peers, AsksForProblemsWithTheirFlops) {
   EXPECT_EQ(line["flops"], 2 * 8 * 8 * 4 * 64);
   EXPECT_EQ(line["gate"], (nlohmann::json{{"rms_factor", 1.5}, {"max_ulp", 3.0}, {"lse", 2e-5}}));
   EXPECT_EQ(line["without"], nlohmann::json{"libother.so"}) << "it did not pass there";
+  EXPECT_FALSE(line.contains("lengths"));
   EXPECT_EQ(run.python_path, (root / "python").string());
+
+  problems = {"fwd b2 h2/2 q1 k8 d64 f16 used-k"};
+  const auto with_lengths = nlohmann::json::parse(run_of().input);
+  EXPECT_EQ(with_lengths["lengths"], to_json(timed_lengths(parse_problem(problems[0]))));
 }
 
 TEST_F(Peers, FindsTheLibrariesOfAnInstallation) {

@@ -73,7 +73,32 @@ TEST(Bars, SayWhatWasSetOut) {
   expect("1,16,512,128", 2, 0, 1.6, 2.0);
   expect("1,32,512,128", 2, 0, 1.25, 1.5);
   EXPECT_EQ(bar_named("tensor cores, B=4 H=16 S=4096 D=128 full").tensor_share, 0.84);
-  EXPECT_EQ(bars().size(), 18u);
+  expect("models, all", 46, 1.25, 1, 1.4);
+  expect("models, head dims 80 and 96, causal 4096", 2, 1.25, 1.1, 1.35);
+  expect("models, decoding", 7, 1.05, 1, 1.2);
+  expect("models, padding", 3, 1.8, 0, 2.5);
+  expect("models, boolean mask of every row", 1, 1.4, 0, 1.7);
+  expect("models, bias of every head", 1, 1.35, 0, 1.6);
+  expect("models, bias of every score", 1, 1.35, 0, 1.6);
+  expect("models, bias per key and head", 1, 2, 0, 3);
+  expect("models, windows of 49 patches", 1, 0, 1.1, 1.5);
+  expect("models, triangles", 1, 0, 1.1, 1.5);
+  EXPECT_EQ(bars().size(), 28u);
+}
+
+TEST(Bars, AgainstAnyNeedOnePeerAtEveryRow) {
+  const Bar& bar = bar_named("models, decoding");
+  std::vector<SpeedResult> results;
+  for (const std::string& problem : bar.problems()) {
+    const char* const peer = results.empty() ? "flex" : "cudnn";
+    results.push_back(steady_result(problem, {{"attune", 1e-5}, {peer, 1.2e-5}}));
+  }
+  EXPECT_EQ(judged(speed_rows(record_of(results)), bar).state, BarState::met);
+  results[0] = steady_result(results[0].problem, {{"attune", 1e-5}});
+  const std::vector<SpeedRow> rows = speed_rows(record_of(results));
+  const BarResult result = judged(rows, bar);
+  EXPECT_EQ(result.state, BarState::incomplete);
+  EXPECT_EQ(result.why, "every peer is missing at '" + results[0].problem + "'");
 }
 
 TEST(Bars, AreMetOrMissedByEstimateAndLowerEnd) {

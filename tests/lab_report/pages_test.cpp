@@ -9,13 +9,13 @@
 #include <sstream>
 
 #include "core/error.hpp"
-#include "lab/evidence/run_stamps.hpp"
 #include "lab/report/svg_chart.hpp"
 #include "lab/sets.hpp"
 #include "records.hpp"
 #include "tests/jit/toy.hpp"
 #include "tests/support/paths.hpp"
 #include "tests/support/shell.hpp"
+#include "today.hpp"
 
 namespace attune::lab {
 namespace {
@@ -65,20 +65,9 @@ class FreshPages : public testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_NVRTC(); }
 
-  // What problems run today on an H200.
-  static RunStamps stamps_of(const std::vector<std::string>& problems) {
-    attune_options options{};
-    options.struct_size = sizeof options;
-    options.threads = 1;
-    const auto& devices = gpu::typical_devices();
-    const auto hopper = std::ranges::find_if(devices, [](const auto& device) { return device.arch() == "sm_90a"; });
-    Context context(options, std::make_unique<gpu::Runtime>(devices));
-    return stamps_of_problems(problems, "", context, static_cast<int>(std::distance(devices.begin(), hopper)));
-  }
-
   // Of both problems, as the code of today would run them.
   json record(const std::string& created, double seconds) {
-    const RunStamps run = stamps_of({llama, tiny});
+    const RunStamps run = stamps_of_today({llama, tiny});
     std::vector<SpeedResult> results;
     for (const char* problem : {llama, tiny}) {
       results.push_back(steady_result(problem, {{"attune", seconds}, {"cudnn", 1.5 * seconds}}));
@@ -91,7 +80,7 @@ class FreshPages : public testing::Test {
 
   // Of one problem without peers.
   static json alone(const std::string& problem, const std::string& mode, double seconds, int programmatic_edges = 0) {
-    const RunStamps run = stamps_of({problem});
+    const RunStamps run = stamps_of_today({problem});
     SpeedResult result = steady_result(problem, {{"attune", seconds}});
     result.result.measurement.protocol.mode = mode;
     result.result.measurement.recordings[0].facts["programmatic_edges"] = std::to_string(programmatic_edges);
@@ -192,8 +181,10 @@ TEST(Pages, WithoutEvidenceSaySo) {
 TEST(Pages, AreWhatTheCommittedEvidenceGives) {
   const std::string docs = test::repo() + "/docs", evidence = test::repo() + "/evidence";
   if (!speed_records_in(evidence).empty()) SKIP_WITHOUT_NVRTC();
-  for (const auto& [name, text] : make_pages(docs, evidence))
-    EXPECT_EQ(contents_of(std::filesystem::path(docs) / name), text) << name;
+  const auto files = make_pages(docs, evidence);
+  for (const auto& [name, text] : files) EXPECT_EQ(contents_of(std::filesystem::path(docs) / name), text) << name;
+  for (const char* name : {"models.md", "models.svg"})
+    EXPECT_EQ(std::filesystem::exists(std::filesystem::path(docs) / name), files.contains(name)) << name;
 }
 
 }  // namespace

@@ -221,6 +221,14 @@ TEST(PeerBench, TheWholeGridFitsIntoFourMinutes) {
   bench.problems = find_set("grid").problems;
   bench.protocol.budget_seconds = 2;
   EXPECT_LT(predicted_seconds(bench), 240);
+
+  bench.problems = find_set("models").problems;
+  bench.protocol.budget_seconds = 1;
+  bench.options.peers = {"default", "cudnn", "flash", "efficient", "varlen"};
+  const double without_flex = predicted_seconds(bench);
+  bench.options.peers.push_back("flex");
+  EXPECT_NEAR(predicted_seconds(bench) - without_flex, 10 * 12, 1e-6) << "ten calls with what SDPA cannot say";
+  EXPECT_LT(predicted_seconds(bench), 360);
 }
 
 }  // namespace

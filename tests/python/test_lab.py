@@ -70,7 +70,9 @@ def test_says_who_is_absent_and_why(lab):
         "RuntimeError: No available kernel. Aborting execution. (functional.py:"
     )
     assert first["absent"]["math"].startswith("RuntimeError: operation not permitted when stream is capturing (")
-    assert second["absent"]["efficient"] == "SDPA's is_causal is aligned top-left"
+    assert second["absent"]["flex"].startswith("beside torch's SDPA it takes part where")
+    assert second["absent"]["varlen"] == "varlen_attn is measured on packed sequences and windows"
+    assert {"default", "cudnn", "flash"} <= set(seconds_of(second)), "with a mask, aligned bottom-right"
     for line in (first, second):
         assert line["absent"]["fa2"] == "flash_attn cannot be imported: No module named 'flash_attn'"
         assert line["absent"]["flashinfer"] == "flashinfer cannot be imported: No module named 'flashinfer'"
@@ -270,7 +272,7 @@ def test_graphs_that_fork_are_refused(lab):
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        (["--peers=cudnnn", CAUSAL], 2, "there is no peer 'cudnnn'; the peers are cudnn, flash"),
+        (["--peers=cudnnn", CAUSAL], 2, "there is no peer 'cudnnn'; the peers are default, cudnn"),
         (["fwd b1"], 2, "needs one word h#"),
         ([], 2, "no problem was given"),
         (["--rounds=0", CAUSAL], 2, "argument --rounds: '0'; a whole number from 1 to 10000 is allowed"),

@@ -37,6 +37,10 @@ def _strides(tensor) -> c_api.Strides:
     return c_api.Strides(tensor.stride(0), tensor.stride(1), tensor.stride(2))
 
 
+def _score_strides(tensor) -> c_api.ScoreStrides:
+    return c_api.ScoreStrides(*(0 if extent == 1 else step for extent, step in zip(tensor.shape, tensor.stride())))
+
+
 def describe(problem: Problem, tensors: Tensors, output, device_index: int) -> c_api.ForwardDesc:
     p = problem
     desc = c_api.ForwardDesc(
@@ -44,7 +48,7 @@ def describe(problem: Problem, tensors: Tensors, output, device_index: int) -> c
         device_kind=c_api.CUDA,
         device_index=device_index,
         dtype=_DTYPE[p.dtype],
-        bias_dtype=_DTYPE[p.dtype],
+        bias_dtype=_DTYPE[p.bias_dtype],
         causal=_CAUSAL[p.causal],
         batch=p.batch,
         heads_q=p.heads_q,
@@ -63,8 +67,51 @@ def describe(problem: Problem, tensors: Tensors, output, device_index: int) -> c
         desc.scale = p.scale
     if p.lse:
         desc.features |= c_api.FEATURE_LSE
-        desc.lse = c_api.Strides(p.heads_q * p.seq_q, 1, p.seq_q)
+        rows = p.stored_q[1]
+        desc.lse = c_api.Strides(0 if p.packed else p.heads_q * rows, 1, rows)
+    _describe_features(desc, p, tensors)
     return desc
+
+
+def _describe_features(desc: c_api.ForwardDesc, p: Problem, tensors: Tensors) -> None:
+    if p.windowed:
+        desc.features |= c_api.FEATURE_WINDOW
+        desc.window_left, desc.window_right = p.window
+    if p.softcap:
+        desc.features |= c_api.FEATURE_SOFTCAP
+        desc.softcap = p.softcap
+    if p.bias:
+        desc.features |= c_api.FEATURE_BIAS
+        desc.bias = _score_strides(tensors.bias)
+    if p.mask:
+        desc.features |= c_api.FEATURE_MASK
+        desc.mask = _score_strides(tensors.mask)
+    if p.packed:
+        desc.features |= c_api.FEATURE_PACKED
+        desc.total_q, desc.total_k = p.total_q, p.total_k
+    flags = {"sink": c_api.FEATURE_SINK, "used_q": c_api.FEATURE_USED_Q, "used_k": c_api.FEATURE_USED_K}
+    for name, flag in flags.items():
+        desc.features |= flag if getattr(p, name) else 0
+
+
+_INPUTS = ("q", "k", "v", "sink", "bias", "mask", "cu_seqlens_q", "cu_seqlens_k", "used_q", "used_k")
+
+
+def arguments_of(tensors: Tensors, output, lse, workspace, workspace_bytes: int) -> c_api.ForwardArgs:
+    named = {name: getattr(tensors, name) for name in _INPUTS} | {"o": output, "lse": lse, "workspace": workspace}
+    return c_api.ForwardArgs(
+        struct_size=ctypes.sizeof(c_api.ForwardArgs),
+        workspace_bytes=workspace_bytes,
+        **{name: tensor.data_ptr() for name, tensor in named.items() if tensor is not None},
+    )
+
+
+def outputs_of(torch, p: Problem, tensors: Tensors) -> tuple:
+    """o as (batch, row, head, dim), and the log-sum-exp as (batch, head, row) or None."""
+    batch, rows = p.stored_q
+    output = tensors.empty((batch, rows, p.heads_q, p.dim_v), torch_dtype(torch, p.dtype), p.heads_first)
+    lse = torch.empty(batch, p.heads_q, rows, dtype=torch.float32, device=tensors.device) if p.lse else None
+    return output, lse
 
 
 class AttuneContender(Contender):
@@ -90,23 +137,13 @@ class AttuneContender(Contender):
         if problem.backward:
             return self._bind_backward(torch, problem, tensors)
         p, functions = problem, self._library.functions
-        output = tensors.empty((p.batch, p.seq_q, p.heads_q, p.dim_v), torch_dtype(torch, p.dtype), p.heads_first)
+        output, lse = outputs_of(torch, p, tensors)
         desc = describe(p, tensors, output, self._device_index)
         self._require(functions.attune_prepare(self._context, byref(desc)))
         size = c_uint64()
         self._require(functions.attune_workspace_bytes(self._context, byref(desc), byref(size)))
         workspace = torch.empty(max(size.value, 1), dtype=torch.uint8, device=tensors.device)
-        lse = torch.empty(p.batch, p.heads_q, p.seq_q, dtype=torch.float32, device=tensors.device) if p.lse else None
-        args = c_api.ForwardArgs(
-            struct_size=ctypes.sizeof(c_api.ForwardArgs),
-            q=tensors.q.data_ptr(),
-            k=tensors.k.data_ptr(),
-            v=tensors.v.data_ptr(),
-            o=output.data_ptr(),
-            lse=lse.data_ptr() if p.lse else None,
-            workspace=workspace.data_ptr(),
-            workspace_bytes=size.value,
-        )
+        args = arguments_of(tensors, output, lse, workspace, size.value)
 
         def call(kept=workspace):  # the workspace lives as long as the call
             stream = torch.cuda.current_stream().cuda_stream

@@ -1,8 +1,7 @@
-"""Attentions outside torch's SDPA, each where it can be imported; and the list of all peers."""
+"""Attentions of other packages, each where it can be imported; and the list of all peers."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from functools import partial
 from pathlib import Path
@@ -10,16 +9,12 @@ from pathlib import Path
 from attune.lab.contender import Bound, Contender
 from attune.lab.errors import Absent, BadInput, first_line
 from attune.lab.flash_after_attune import FlashAfterAttune
+from attune.lab.flex import Flex
+from attune.lab.imports import imported
 from attune.lab.problem import Problem
 from attune.lab.sdpa import Sdpa, SdpaDefault
 from attune.lab.tensors import Tensors
-
-
-def imported(name: str):
-    try:
-        return importlib.import_module(name)
-    except Exception as error:  # a package built for another torch fails in many ways
-        raise Absent(f"{name} cannot be imported: {first_line(error)}") from error
+from attune.lab.varlen import Varlen
 
 
 def _require_bottom_right(problem: Problem, name: str) -> None:
@@ -27,9 +22,13 @@ def _require_bottom_right(problem: Problem, name: str) -> None:
         raise Absent(f"the causal mask of {name} is aligned bottom-right")
 
 
-def _require_forward(problem: Problem) -> None:
+def _require_dense(problem: Problem) -> None:
+    """A forward pass without the features that this peer is not asked for here."""
     if problem.backward:
         raise Absent("only its forward pass is measured here")
+    p = problem
+    if p.windowed or p.softcap or p.sink or p.bias or p.mask or p.packed or p.used_q or p.used_k:
+        raise Absent("it is measured on dense calls here: full or causal, without other features")
 
 
 class FlashAttention(Contender):
@@ -40,7 +39,7 @@ class FlashAttention(Contender):
         self._module = module
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
-        _require_forward(problem)
+        _require_dense(problem)
         module = imported(self._module)
         _require_bottom_right(problem, self._module)
         attention = partial(
@@ -64,7 +63,7 @@ class FlashInfer(Contender):
     _WORKSPACE = 128 << 20
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
-        _require_forward(problem)
+        _require_dense(problem)
         module = imported("flashinfer")
         p = problem
         _require_bottom_right(p, "flashinfer")
@@ -95,42 +94,6 @@ class FlashInfer(Contender):
         return Bound(call, facts={"version": str(getattr(module, "__version__", "not stated"))})
 
 
-class Flex(Contender):
-    """FlexAttention, compiled by torch.compile."""
-
-    name = "flex"
-
-    def __init__(self):
-        self._compiled = None
-        self._compiled_for = ""
-        self._masks = {}
-
-    def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
-        _require_forward(problem)
-        module = imported("torch.nn.attention.flex_attention")
-        p = problem
-        if self._compiled_for != p.text:
-            torch.compiler.reset()  # after a few shapes of one function, torch.compile would leave the next ones slow
-            self._compiled = torch.compile(module.flex_attention, dynamic=False)
-            self._compiled_for = p.text
-        options = {"scale": p.softmax_scale, "enable_gqa": p.heads_q != p.heads_kv}
-        if p.causal:
-            options["block_mask"] = self._mask(module, p, tensors)
-        inputs = [tensor.transpose(1, 2) for tensor in (tensors.q, tensors.k, tensors.v)]
-        return Bound(partial(self._compiled, *inputs, **options), heads_first=True)
-
-    def _mask(self, module, p: Problem, tensors: Tensors):
-        key = (p.causal, p.seq_q, p.seq_k)
-        if key not in self._masks:
-            diagonal = 0 if p.causal == "causal-tl" else p.seq_k - p.seq_q
-
-            def visible(_batch, _head, row, column):
-                return row + diagonal >= column
-
-            self._masks[key] = module.create_block_mask(visible, None, None, p.seq_q, p.seq_k, device=tensors.device)
-        return self._masks[key]
-
-
 class Triton(Contender):
     """The attention of Triton's tutorial: a file of its repository, no part of its package."""
 
@@ -141,7 +104,7 @@ class Triton(Contender):
         self._module = None
 
     def bind(self, torch, problem: Problem, tensors: Tensors) -> Bound:
-        _require_forward(problem)
+        _require_dense(problem)
         imported("triton")
         p = problem
         if self._file is None:
@@ -167,26 +130,30 @@ class Triton(Contender):
         return module
 
 
-_MAKERS = {
-    "cudnn": lambda _: Sdpa("cudnn", "CUDNN_ATTENTION"),
-    "flash": lambda _: Sdpa("flash", "FLASH_ATTENTION"),
-    "flash-after-attune": lambda _: FlashAfterAttune(),
-    "efficient": lambda _: Sdpa("efficient", "EFFICIENT_ATTENTION"),
-    "math": lambda _: Sdpa("math", "MATH"),
-    "default": lambda _: SdpaDefault(),
-    "flex": lambda _: Flex(),
-    "triton": lambda options: Triton(options.triton),
-    "fa2": lambda _: FlashAttention("fa2", "flash_attn"),
-    "fa3": lambda _: FlashAttention("fa3", "flash_attn_interface"),
-    "flashinfer": lambda _: FlashInfer(),
+_SDPA = {
+    "default": SdpaDefault,
+    "cudnn": lambda: Sdpa("cudnn", "CUDNN_ATTENTION"),
+    "flash": lambda: Sdpa("flash", "FLASH_ATTENTION"),
+    "efficient": lambda: Sdpa("efficient", "EFFICIENT_ATTENTION"),
+    "math": lambda: Sdpa("math", "MATH"),
 }
-PEERS = tuple(_MAKERS)
+_OTHERS = {
+    "flash-after-attune": lambda *_: FlashAfterAttune(),
+    "flex": lambda _, with_sdpa: Flex(with_sdpa),
+    "varlen": lambda *_: Varlen(),
+    "triton": lambda options, _: Triton(options.triton),
+    "fa2": lambda *_: FlashAttention("fa2", "flash_attn"),
+    "fa3": lambda *_: FlashAttention("fa3", "flash_attn_interface"),
+    "flashinfer": lambda *_: FlashInfer(),
+}
+PEERS = (*_SDPA, *_OTHERS)
 
 
 def make_peers(names: list[str], options) -> list[Contender]:
     """In the order given, each once; 'all' is all of them."""
     wanted = list(PEERS) if "all" in names else list(dict.fromkeys(names))
     for name in wanted:
-        if name not in _MAKERS:
+        if name not in PEERS:
             raise BadInput(f"there is no peer '{name}'; the peers are {', '.join(PEERS)} and all")
-    return [_MAKERS[name](options) for name in wanted]
+    with_sdpa = any(name in _SDPA for name in wanted)
+    return [_SDPA[name]() if name in _SDPA else _OTHERS[name](options, with_sdpa) for name in wanted]

@@ -10,12 +10,12 @@ from ctypes import byref, c_void_p
 from pathlib import Path
 
 from attune import c_api
-from attune.lab.attune_library import describe
+from attune.lab.attune_library import arguments_of, describe, outputs_of
 from attune.lab.contender import Bound, Contender
 from attune.lab.errors import Absent, LabError, NotHere
 from attune.lab.problem import Problem
 from attune.lab.structs import CONTENDER_VERSION, ContenderApi
-from attune.lab.tensors import Tensors, torch_dtype
+from attune.lab.tensors import Tensors
 
 
 class PluginContender(Contender):
@@ -41,22 +41,12 @@ class PluginContender(Contender):
             raise Absent("a plug-in computes the forward pass")
         if self.path in p.without:
             raise Absent("it did not pass in a process of its own")
-        output = tensors.empty((p.batch, p.seq_q, p.heads_q, p.dim_v), torch_dtype(torch, p.dtype), p.heads_first)
+        output, lse = outputs_of(torch, p, tensors)
         desc = describe(p, tensors, output, self._device_index)
         instance = _Instance(api, desc)
         size = api.workspace_bytes(instance.value) if api.workspace_bytes else 0
         workspace = torch.empty(max(size, 1), dtype=torch.uint8, device=tensors.device)
-        lse = torch.empty(p.batch, p.heads_q, p.seq_q, dtype=torch.float32, device=tensors.device) if p.lse else None
-        args = c_api.ForwardArgs(
-            struct_size=ctypes.sizeof(c_api.ForwardArgs),
-            q=tensors.q.data_ptr(),
-            k=tensors.k.data_ptr(),
-            v=tensors.v.data_ptr(),
-            o=output.data_ptr(),
-            lse=lse.data_ptr() if p.lse else None,
-            workspace=workspace.data_ptr(),
-            workspace_bytes=size,
-        )
+        args = arguments_of(tensors, output, lse, workspace, size)
 
         def call(kept=workspace):  # the workspace lives as long as the call
             if api.run(instance.value, byref(args), torch.cuda.current_stream().cuda_stream) != 0:

@@ -2,12 +2,14 @@
 
 Attune's kernels are held to the gate of `attune check` (docs/accuracy.md): their relative RMS error to a multiple of
 Ideal's, which is made for a sample of the heads, their largest error to ulps of its row. Peers only have to compute the
-same thing: with another mask, another scale or a row too few nobody is compared.
+same thing: with another mask, another scale or a row too few nobody is compared. What they write where a row sees no
+key, NaN as it may be, is not judged.
 """
 
 from __future__ import annotations
 
 from attune.lab.gate import Check, Gate
+from attune.lab.lengths import SequenceRows
 from attune.lab.problem import Problem
 from attune.lab.tensors import Tensors, torch_dtype
 
@@ -19,25 +21,29 @@ _IDEAL_ROWS = 2048  # so many at least, where there are as many
 
 
 class Reference:
-    """Outputs (batch, row, head, dim) and log-sum-exps (batch, head, row) in float64, and Ideal's error."""
+    """Outputs (batch, row, head, dim) and log-sum-exps (batch, head, row) in float64, as they are stored: packed ones
+    have a batch of 1. And Ideal's error."""
 
     def __init__(self, torch, problem: Problem, tensors: Tensors):
         p = problem
         self._torch = torch
         self._problem = p
         self._tensors = tensors
-        self.output = torch.empty(p.batch, p.seq_q, p.heads_q, p.dim_v, dtype=torch.float64, device=tensors.device)
-        self.lse = torch.empty(p.batch, p.heads_q, p.seq_q, dtype=torch.float64, device=tensors.device)
-        rows = max(1, CHUNK_SCORES // p.seq_k)
+        batch, stored = p.stored_q
+        self.output = torch.zeros(batch, stored, p.heads_q, p.dim_v, dtype=torch.float64, device=tensors.device)
+        self.lse = torch.zeros(batch, p.heads_q, stored, dtype=torch.float64, device=tensors.device)
+        self.lse.fill_(float("-inf"))  # of rows that are not in use
+        rows = max(1, CHUNK_SCORES // max(1, p.seq_k))
         sampled = self._sampled_heads()
         squares = total = 0.0
         for place in range(p.batch * p.heads_q):
-            batch, head = divmod(place, p.heads_q)
-            for begin in range(0, p.seq_q, rows):
-                end = min(begin + rows, p.seq_q)
-                expected = self._exact(batch, head, begin, end)
+            entry, head = divmod(place, p.heads_q)
+            sequence = p.sequence(entry)
+            for begin in range(0, sequence.rows, rows):
+                scores = _Scores(self, entry, sequence, head, begin, min(begin + rows, sequence.rows))
+                expected = scores.exact()
                 if place in sampled:
-                    squares += (self._ideal(batch, head, begin, end) - expected).square().sum().item()
+                    squares += (scores.ideal() - expected).square().sum().item()
                     total += expected.square().sum().item()
         self.ideal_rms = relative_rms(squares, total)
 
@@ -46,42 +52,12 @@ class Reference:
         count = min(places, max(2, -(-_IDEAL_ROWS // self._problem.seq_q)))
         return {place * places // count for place in range(count)}
 
-    def _operands(self, batch: int, head: int, begin: int, end: int):
-        p, tensors = self._problem, self._tensors
-        kv_head = head // (p.heads_q // p.heads_kv)
-        return tensors.q[batch, begin:end, head], tensors.k[batch, :, kv_head], tensors.v[batch, :, kv_head]
-
-    def _exact(self, batch: int, head: int, begin: int, end: int):
-        q, k, v = self._operands(batch, head, begin, end)
-        scores = q.double().matmul(k.double().t()) * self._problem.softmax_scale
-        self._hide(scores, begin, end)
-        lse = scores.logsumexp(1)
-        # A row that sees no key: its weights are exp(-inf - (-inf)), and its output is 0.
-        weights = (scores - lse.unsqueeze(1)).exp().nan_to_num(0.0)
-        self.lse[batch, head, begin:end] = lse
-        self.output[batch, begin:end, head] = weights.matmul(v.double())
-        return self.output[batch, begin:end, head]
-
-    def _ideal(self, batch: int, head: int, begin: int, end: int):
-        """What a fused kernel that does everything right gives: float32 scores, weights of the element type."""
-        dtype = torch_dtype(self._torch, self._problem.dtype)
-        sums = self._torch.float32 if self._problem.dtype == "f32" else self._torch.float64
-        q, k, v = self._operands(batch, head, begin, end)
-        scores = q.float().matmul(k.float().t()) * (self._problem.softmax_scale * _LOG2_E)
-        self._hide(scores, begin, end)
-        weights = (scores - scores.amax(-1, keepdim=True)).exp2().nan_to_num(0.0).to(dtype).to(sums)
-        total = weights.sum(-1, keepdim=True).clamp(min=1e-30)
-        return (weights.matmul(v.to(sums)) / total).to(dtype).double()
-
-    def _hide(self, scores, begin: int, end: int) -> None:
-        hide(self._torch, self._problem, scores, begin, end)
-
     def check(self, output, lse, gate: Gate) -> Check:
         """`output` as (batch, row, head, dim), `lse` as (batch, head, row) or None."""
         squares = total = worst = 0.0
-        for batch in range(self._problem.batch):
+        for batch in range(self.output.shape[0]):
             expected = self.output[batch]
-            error = output[batch].double() - expected
+            error = self._judged(output[batch].double() - expected, batch, gate)
             squares += error.square().sum().item()
             total += expected.square().sum().item()
             worst = _larger(worst, (error.abs() / self._ulp_of_rows(expected)).max().item())
@@ -94,6 +70,21 @@ class Reference:
             lse_bound=gate.lse,
         )
 
+    def _judged(self, error, batch: int, gate: Gate):
+        """Without the rows that nobody has promised anything for."""
+        if not gate.blind_rows:
+            # Rows first, as in the output; one head after the other would do, but there may be thousands.
+            blind = (self.lse[batch] == float("-inf")).t().unsqueeze(2)
+            error = error.masked_fill(blind, 0.0)
+        if (tail := self._tail()) is not None:
+            error[tail:] = 0.0
+        return error
+
+    def _tail(self) -> int | None:
+        """From which packed row on no sequence has them."""
+        p = self._problem
+        return p.lengths.cu_seqlens_q[-1] if p.packed else None
+
     def _ulp_of_rows(self, expected):
         """One unit in the last place at the largest element of each row."""
         largest = expected.abs().amax(-1, keepdim=True).clamp(min=1e-30)
@@ -102,17 +93,101 @@ class Reference:
     def _lse_error(self, lse) -> float:
         error = (lse.double() - self.lse).abs() / self.lse.abs().clamp(min=1.0)
         # -inf where no key is seen: equal infinities differ by NaN, and are no error.
-        return error.masked_fill(lse.double() == self.lse, 0.0).max().item()
+        error = error.masked_fill(lse.double() == self.lse, 0.0)
+        if (tail := self._tail()) is not None:
+            error[:, :, tail:] = 0.0
+        return error.max().item()
 
 
-def hide(torch, problem: Problem, scores, begin: int, end: int) -> None:
-    """What the rows from `begin` on do not see becomes -inf."""
-    if not problem.causal:
+class _Scores:
+    """Some rows of one head of one batch entry, their keys and values."""
+
+    def __init__(self, reference: Reference, entry: int, sequence: SequenceRows, head: int, begin: int, end: int):
+        self._torch = reference._torch
+        self._problem = p = reference._problem
+        self._tensors = tensors = reference._tensors
+        self._entry, self._sequence, self._head = entry, sequence, head
+        self._rows = slice(begin, end)
+        kv_head = head // (p.heads_q // p.heads_kv)
+        stored = slice(sequence.first_row + begin, sequence.first_row + end)
+        keys = slice(sequence.first_key, sequence.first_key + sequence.keys)
+        self._q = tensors.q[sequence.batch, stored, head]
+        self._k = tensors.k[sequence.batch, keys, kv_head]
+        self._v = tensors.v[sequence.batch, keys, kv_head]
+        self._output = reference.output[sequence.batch, stored, head]
+        self._lse = reference.lse[sequence.batch, head, stored]
+
+    def exact(self):
+        """Written to its place, and returned."""
+        if self._sequence.keys == 0:
+            if self._problem.sink:
+                self._lse.fill_(self._tensors.sink[self._head].item())
+            return self._output
+        scores = self._finished(self._q.double().matmul(self._k.double().t()) * self._problem.softmax_scale)
+        lse = scores.logsumexp(1)
+        if self._problem.sink:
+            lse = self._torch.logaddexp(lse, self._tensors.sink[self._head].double())
+        # A row that sees no key: its weights are exp(-inf - (-inf)), and its output is 0.
+        weights = (scores - lse.unsqueeze(1)).exp().nan_to_num(0.0)
+        self._lse[:] = lse
+        self._output[:] = weights.matmul(self._v.double())
+        return self._output
+
+    def ideal(self):
+        """What a fused kernel that does everything right gives: float32 scores, weights of the element type."""
+        if self._sequence.keys == 0:
+            return self._output
+        dtype = torch_dtype(self._torch, self._problem.dtype)
+        sums = self._torch.float32 if self._problem.dtype == "f32" else self._torch.float64
+        product = self._q.float().matmul(self._k.float().t())
+        if self._problem.softcap or self._problem.bias:
+            scores = self._finished(product * self._problem.softmax_scale) * _LOG2_E
+        else:
+            scores = self._finished(product * (self._problem.softmax_scale * _LOG2_E))
+        top = scores.amax(-1, keepdim=True)
+        weights = (scores - top).exp2().nan_to_num(0.0).to(dtype).to(sums)
+        total = weights.sum(-1, keepdim=True)
+        if self._problem.sink:
+            total = total + (self._tensors.sink[self._head].double() * _LOG2_E - top).exp2().to(sums)
+        # Where a sink outweighs all keys by far, or there are none, the total is infinite, and the output 0.
+        return (weights.matmul(self._v.to(sums)) / total.clamp(min=1e-30)).to(dtype).double()
+
+    def _finished(self, scores):
+        """All that comes between the scaled product and the softmax, in the order of the contract."""
+        p, tensors = self._problem, self._tensors
+        if p.softcap:
+            scores = (scores / p.softcap).tanh() * p.softcap
+        if p.bias:
+            scores = scores + self._part(tensors.bias)
+        hide(self._torch, p, scores, self._rows.start, self._rows.stop, self._sequence)
+        if p.mask:
+            scores.masked_fill_(self._part(tensors.mask) == 0, float("-inf"))
+        return scores
+
+    def _part(self, of_scores):
+        """What a bias or a mask says of these rows."""
+        batches, heads, rows, keys = of_scores.shape
+        return of_scores[
+            self._entry if batches > 1 else 0,
+            self._head if heads > 1 else 0,
+            self._rows if rows > 1 else slice(0, 1),
+            slice(0, self._sequence.keys if keys > 1 else 1),
+        ]
+
+
+def hide(torch, problem: Problem, scores, begin: int, end: int, sequence: SequenceRows | None = None) -> None:
+    """What the rows from `begin` on do not see, by causality and window, becomes -inf."""
+    least, most = problem.least_offset, problem.most_offset
+    if least is None and most is None:
         return
-    diagonal = 0 if problem.causal == "causal-tl" else problem.seq_k - problem.seq_q
+    sequence = sequence or problem.sequence(0)
+    diagonal = problem.diagonal(sequence.rows, sequence.keys)
     rows = torch.arange(begin, end, device=scores.device).unsqueeze(1)
-    keys = torch.arange(0, problem.seq_k, device=scores.device).unsqueeze(0)
-    scores.masked_fill_(keys > rows + diagonal, float("-inf"))
+    keys = torch.arange(0, sequence.keys, device=scores.device).unsqueeze(0)
+    if most is not None:
+        scores.masked_fill_(keys > rows + (diagonal + most), float("-inf"))
+    if least is not None:
+        scores.masked_fill_(keys < rows + (diagonal + least), float("-inf"))
 
 
 def relative_rms(squares: float, total: float) -> float:

@@ -33,6 +33,10 @@ def empty(*shape, dtype, device=None):
     return tensor.Tensor.contiguous_of(shape, dtype)
 
 
+def zeros(*shape, dtype, device=None):
+    return empty(*shape, dtype=dtype)
+
+
 def arange(begin, end, step=1, dtype=float64, device=None):
     values = range(begin, end, step)
     return tensor.Tensor.contiguous_of((len(values),), dtype).fill(values)
@@ -48,5 +52,5 @@ def compile(function, dynamic):
     return function
 
 
-def _fused_sdp_choice(q, k, v, is_causal=False, scale=None, enable_gqa=False):
+def _fused_sdp_choice(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
     return 3

@@ -44,6 +44,9 @@ class Tensor:
             self.storage[place] = value
         return self
 
+    def fill_(self, value):
+        return self.fill([value] * math.prod(self.shape))
+
     def item(self):
         (value,) = self.values()
         return value
@@ -65,6 +68,8 @@ class Tensor:
 
     def view(self, *shape):
         shape = shape[0] if isinstance(shape[0], tuple) else shape
+        rest = math.prod(self.shape) // math.prod(extent for extent in shape if extent != -1)
+        shape = tuple(rest if extent == -1 else extent for extent in shape)
         return Tensor(self.storage, self.dtype, self.offset, shape, _dense(shape))
 
     def transpose(self, a, b):
@@ -146,6 +151,9 @@ class Tensor:
 
     def __gt__(self, other):
         return self._with(other, lambda a, b: a > b)
+
+    def __le__(self, other):
+        return self._with(other, lambda a, b: a <= b)
 
     def __eq__(self, other):
         return self._with(other, lambda a, b: a == b)

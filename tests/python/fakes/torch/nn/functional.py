@@ -26,7 +26,7 @@ def attend(q, k, v, scale, hidden):
     return output
 
 
-def scaled_dot_product_attention(q, k, v, is_causal, scale, enable_gqa=False):
+def scaled_dot_product_attention(q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
     backend = attention.chosen[-1]
     if backend == attention.SDPBackend.EFFICIENT_ATTENTION:
         raise RuntimeError("No available kernel. Aborting execution.\nmore lines")
@@ -35,4 +35,11 @@ def scaled_dot_product_attention(q, k, v, is_causal, scale, enable_gqa=False):
     if os.environ.get("FAKE_WRONG_PEER") == "flash" and backend == attention.SDPBackend.FLASH_ATTENTION:
         is_causal = not is_causal
     assert enable_gqa or q.shape[1] == k.shape[1]
-    return attend(q, k, v, scale, lambda row, key: is_causal and key > row)
+    assert attn_mask is None or not is_causal
+
+    def hidden(row, key):
+        if attn_mask is not None:
+            return not attn_mask[0, 0, row, key].item()
+        return is_causal and key > row
+
+    return attend(q, k, v, scale, hidden)
