@@ -1,26 +1,30 @@
-// What models people run ask of a Hopper card. No cliff: a kernel of its own takes every call, not the plain one alone.
+// What models people run ask of a Hopper card. No cliff: `attune explain --arch sm_90a` names a kernel of its own for
+// every call, never one of kernels/any.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "core/problem.hpp"
+#include "dispatch/context.hpp"
 #include "gpu/kernel.hpp"
 #include "lab/sets.hpp"
 
 namespace attune::sm90 {
 namespace {
 
-TEST(Models, EveryCallHasAKernelOfHoppers) {
-  const gpu::DeviceProperties device = gpu::typical_device("sm_90a");
+TEST(Models, NoCallFallsBackToTheKernelsForEveryCard) {
+  attune_options options{};
+  options.struct_size = sizeof options;
+  options.threads = 1;
+  Context context(options, std::make_unique<gpu::Runtime>(std::vector{gpu::typical_device("sm_90a")}));
   for (const std::string& text : lab::find_set("models").problems) {
-    const Problem problem = parse_problem(text);
-    std::string refusals;
-    bool taken = false;
-    for (const gpu::GpuKernel* kernel : gpu::gpu_kernels()) {
-      if (!kernel->name().starts_with("sm90/") || &kernel->operation() != problem.operation) continue;
-      const std::string refusal = kernel->refusal_on(problem, device);
-      taken = taken || refusal.empty();
-      refusals += std::string(kernel->name()) + ": " + refusal + "\n";
-    }
-    EXPECT_TRUE(taken) << text << "\n" << refusals;
+    Problem problem = parse_problem(text);
+    problem.device_kind = DeviceKind::cuda;
+    const Selection selection = select(problem, context, "");
+    ASSERT_NE(selection.chosen, nullptr) << text;
+    EXPECT_TRUE(selection.chosen->name().starts_with("sm90/"))
+        << text << " runs " << selection.chosen->name() << ": " << explanation(problem, selection, context);
   }
 }
 
