@@ -184,8 +184,10 @@ double predicted_pairs_us(const Problem& problem, const Candidate& candidate, co
 double predicted_us(const Problem& problem, const Candidate& candidate, const gpu::DeviceProperties& device) {
   const double us = candidate.config.paired ? predicted_pairs_us(problem, candidate, device)
                                             : predicted_waves_us(problem, candidate, device);
-  const double bytes = 4.0 * static_cast<double>(problem.batch * problem.heads_kv * problem.seq_k * problem.dim_qk);
-  return bytes <= device.l2_bytes ? us : std::max(us, bytes / fwd_small_costs::memory_bytes_per_us);
+  // With few rows reading keys may take longer than computing with them.
+  if (problem.seq_q > rows_per_warpgroup) return us;
+  const double bytes = 4.0 * static_cast<double>(problem.batch * problem.heads_q * problem.seq_k * problem.dim_qk);
+  return std::max(us, bytes / fwd_small_costs::read_bytes_per_us);
 }
 
 class ForwardSmall final : public gpu::GpuKernel {

@@ -35,8 +35,8 @@ inline constexpr double slower_beside_another = 1.4;
 // Of what each of a pair would take alone: what the one beside it adds, and what a start and a round of a crowd take.
 inline constexpr double held_up = 0.4, crowded_start = 0.6, crowded_round = 0.85;
 
-// Bytes of K and V a microsecond where the L2 does not hold them.
-inline constexpr double memory_bytes_per_us = 2.95e6;
+// Bytes of K and V a microsecond that all SMs read, each head for itself.
+inline constexpr double read_bytes_per_us = 11.8e6;
 
 }  // namespace fwd_small_costs
 

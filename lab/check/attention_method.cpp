@@ -30,17 +30,6 @@ std::string text_of(const Shape& shape, const Problem& like, const std::string& 
 constexpr Shape aligned_shapes[] = {
     {2, 4, 2, 200, 336}, {1, 2, 1, 500, 784}, {2, 3, 3, 129, 2048}, {3, 50, 25, 130, 64}};
 
-// The words of a problem that are neither its shape nor its dtype. Packed sequences take their totals from the shape.
-std::string own_words_of(const Problem& like) {
-  std::istringstream words(to_string(like));
-  std::string text, word;
-  for (int i = 0; words >> word; ++i) {
-    if (i <= 6) continue;  // fwd b h q k d dtype
-    text += (text.empty() ? "" : " ") + (word.starts_with("var=") ? "var" : word);
-  }
-  return text;
-}
-
 // Every feature on the first shape, plain and causal on all; and what the problem itself asks for, on all.
 std::vector<std::string> problems_like(const Problem& like) {
   std::vector<std::string> problems;
@@ -80,4 +69,15 @@ constexpr CheckMethod attention{.operation = &forward_operation,
 const CheckMethodRegistration attention_registration(attention);
 
 }  // namespace
+
+std::string own_words_of(const Problem& like) {
+  std::istringstream words(to_string(like));
+  std::string text, word;
+  for (int i = 0; words >> word; ++i) {
+    if (i <= 6) continue;  // fwd b h q k d dtype
+    text += (text.empty() ? "" : " ") + (word.starts_with("var=") ? "var" : word);
+  }
+  return text;
+}
+
 }  // namespace attune::lab

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "cpu/threads.hpp"
 #include "lab/check/ideal.hpp"
@@ -47,5 +48,8 @@ const CheckMethod& check_method_of(const Problem& problem);
 struct CheckMethodRegistration {
   explicit CheckMethodRegistration(const CheckMethod& method);
 };
+
+// The words of a problem that are neither its shape nor its dtype. Packed sequences take their totals from the shape.
+std::string own_words_of(const Problem& problem);
 
 }  // namespace attune::lab

@@ -33,8 +33,8 @@ bool is_served_by(const gpu::GpuKernel& kernel, const Promise& promise, const st
   const Problem problem = on_gpu(text);
   if (!kernel.refusal_on(problem, device).empty()) return false;
   const std::vector<std::string> configs = kernel.space(problem, device);
-  if (std::ranges::find(configs, promise.unit.config) == configs.end()) return false;
-  const gpu::Recipe recipe = kernel.recipe(problem, device, promise.unit.config);
+  if (std::ranges::find(configs, promise.config) == configs.end()) return false;
+  const gpu::Recipe recipe = kernel.recipe(problem, device, promise.config);
   return std::ranges::any_of(recipe.steps,
                              [&](const gpu::Step& step) { return source_of(step.unit) == source_of(promise.unit); });
 }
@@ -81,8 +81,8 @@ nlohmann::json check_promised_kernels(const std::vector<PromisedKernel>& kernels
     progress(problem);
     std::vector<Contestant> contestants;
     for (const PromisedKernel* kernel : promised) {
-      auto& executor = executors[kernel->promise.unit.config];
-      if (!executor) executor = make_cuda_executor(device_index, kernel->promise.unit.config);
+      auto& executor = executors[kernel->promise.config];
+      if (!executor) executor = make_cuda_executor(device_index, kernel->promise.config);
       contestants.push_back({executor.get(), kernel->promise.kernel});
     }
     Checker checker(*contestants.front().executor, *truth, threads, cuda_rows);

@@ -58,18 +58,23 @@ bool all_configs(const toml::table& row) {
   return configs == "all";
 }
 
-std::vector<jit::DeviceUnit> units_of(const toml::table& row, const std::string& kernel, const std::string& text,
+struct ConfiguredUnit {
+  std::string config;
+  jit::DeviceUnit unit;
+};
+
+std::vector<ConfiguredUnit> units_of(const toml::table& row, const std::string& kernel, const std::string& text,
                                       const gpu::DeviceProperties& device) {
   const gpu::GpuKernel& found = gpu::find_gpu_kernel(kernel);
   Problem problem = parse_problem(text);
   problem.device_kind = DeviceKind::cuda;
   if (const std::string refusal = found.refusal_on(problem, device); !refusal.empty())
     wrong(row, fmt::format("{} does not take '{}' on {}: {}", kernel, text, device.arch(), refusal));
-  std::vector<jit::DeviceUnit> units;
+  std::vector<ConfiguredUnit> units;
   std::vector<std::string> configs = found.space(problem, device);
   if (!all_configs(row)) configs.resize(1);
   for (const std::string& config : configs)
-    for (gpu::Step& step : found.recipe(problem, device, config).steps) units.push_back(std::move(step.unit));
+    for (gpu::Step& step : found.recipe(problem, device, config).steps) units.push_back({config, std::move(step.unit)});
   return units;
 }
 
@@ -99,9 +104,9 @@ std::vector<Promise> read_manifest(std::string_view text) {
                             number_of(*row, "blocks_per_sm")};
     for (const std::string& arch : strings_of(*row, row->get("archs"), "archs"))
       for (const std::string& problem : expand(*row))
-        for (jit::DeviceUnit& unit : units_of(*row, *kernel, problem, gpu::typical_device(arch)))
+        for (auto& [config, unit] : units_of(*row, *kernel, problem, gpu::typical_device(arch)))
           if (seen.emplace(source_of(unit), arch).second)
-            promises.push_back({*kernel, problem, arch, (*row)["packed"].value_or(true), ceilings, std::move(unit)});
+            promises.push_back({*kernel, problem, arch, (*row)["packed"].value_or(true), ceilings, config, std::move(unit)});
   }
   return promises;
 }

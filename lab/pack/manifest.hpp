@@ -22,6 +22,7 @@ struct Promise {
   std::string arch;
   bool packed = true;
   Ceilings ceilings;
+  std::string config;  // of the kernel, that launches the unit; a launch beside the main one has one of its own
   jit::DeviceUnit unit;
 };
 

@@ -38,7 +38,7 @@ std::vector<std::string> broken_ceilings(const PromisedKernel& kernel) {
   std::vector<std::string> broken;
   const auto complain = [&](const std::string& what) {
     broken.push_back(fmt::format("{} '{}' for {} with {}: {}", promise.kernel, promise.problem, promise.arch,
-                                 promise.unit.config, what));
+                                 promise.config, what));
   };
   const jit::BuildReport& report = built->report;
   if (report.spills())

@@ -66,7 +66,8 @@ Promise promise_of(const std::string& kernel, const std::string& problem) {
   promise.kernel = kernel;
   promise.problem = problem;
   promise.arch = "sm_90a";
-  promise.unit = found.recipe(asked, device, found.space(asked, device).at(0)).steps.at(0).unit;
+  promise.config = found.space(asked, device).at(0);
+  promise.unit = found.recipe(asked, device, promise.config).steps.at(0).unit;
   return promise;
 }
 
@@ -79,6 +80,10 @@ TEST(KernelChecks, ProblemsAreThoseTheUnitServes) {
   }
   const Promise few = promise_of("any/fwd", "fwd b1 h1/1 q1 k64 d128 bf16");
   EXPECT_GE(problems_for(few).size(), 20u);
+  for (const char* text : {"fwd b4 h32/8 q4096 k4096 d128 bf16 causal-br w1023,0", "fwd b4 h32/8 q4096 k4096 d64 f16 bias=1hqk"}) {
+    const std::vector<std::string> own = problems_for(promise_of("sm90/fwd_ranged", text));
+    EXPECT_GE(own.size(), 5u) << text;
+  }
   for (const char* text : {"bwd b1 h1/1 q64 k64 d128 bf16", "bwd b1 h1/1 q64 k64 d128 bf16 bias=1hqk dbias"}) {
     const std::vector<std::string> gradients = problems_for(promise_of("any/bwd", text));
     EXPECT_GE(gradients.size(), 20u) << text;

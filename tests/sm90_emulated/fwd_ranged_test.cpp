@@ -205,7 +205,7 @@ TEST(EmulatedFwdRanged, MasksOfPaddedBatches) {
 
 // With few rows and many keys, as when a model decodes: heads of a group are rows of a tile, and keys are split.
 TEST(EmulatedFwdRanged, FewRows) {
-  expect_right("fwd b2 h8/2 q1 k3000 d128 bf16", w1_n64);
+  expect_right("fwd b1 h4/1 q1 k3000 d128 bf16", w1_n64);
   expect_right("fwd b3 h8/2 q1 k2000 d128 bf16 used-k", w1_n64);
   expect_right("fwd b2 h8/1 q1 k1500 d64 bf16 used-k sink", w1_n64);
   expect_right("fwd b2 h4/2 q1 k2500 d256 bf16 w1100,0 used-k cap50", w1_n64);
