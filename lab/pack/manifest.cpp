@@ -64,7 +64,7 @@ struct ConfiguredUnit {
 };
 
 std::vector<ConfiguredUnit> units_of(const toml::table& row, const std::string& kernel, const std::string& text,
-                                      const gpu::DeviceProperties& device) {
+                                     const gpu::DeviceProperties& device) {
   const gpu::GpuKernel& found = gpu::find_gpu_kernel(kernel);
   Problem problem = parse_problem(text);
   problem.device_kind = DeviceKind::cuda;
@@ -106,7 +106,8 @@ std::vector<Promise> read_manifest(std::string_view text) {
       for (const std::string& problem : expand(*row))
         for (auto& [config, unit] : units_of(*row, *kernel, problem, gpu::typical_device(arch)))
           if (seen.emplace(source_of(unit), arch).second)
-            promises.push_back({*kernel, problem, arch, (*row)["packed"].value_or(true), ceilings, config, std::move(unit)});
+            promises.push_back(
+                {*kernel, problem, arch, (*row)["packed"].value_or(true), ceilings, config, std::move(unit)});
   }
   return promises;
 }

@@ -37,8 +37,8 @@ std::vector<std::string> broken_ceilings(const PromisedKernel& kernel) {
   const auto& [promise, built, smem_bytes, blocks] = kernel;
   std::vector<std::string> broken;
   const auto complain = [&](const std::string& what) {
-    broken.push_back(fmt::format("{} '{}' for {} with {}: {}", promise.kernel, promise.problem, promise.arch,
-                                 promise.config, what));
+    broken.push_back(
+        fmt::format("{} '{}' for {} with {}: {}", promise.kernel, promise.problem, promise.arch, promise.config, what));
   };
   const jit::BuildReport& report = built->report;
   if (report.spills())

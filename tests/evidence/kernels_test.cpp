@@ -80,7 +80,8 @@ TEST(KernelChecks, ProblemsAreThoseTheUnitServes) {
   }
   const Promise few = promise_of("any/fwd", "fwd b1 h1/1 q1 k64 d128 bf16");
   EXPECT_GE(problems_for(few).size(), 20u);
-  for (const char* text : {"fwd b4 h32/8 q4096 k4096 d128 bf16 causal-br w1023,0", "fwd b4 h32/8 q4096 k4096 d64 f16 bias=1hqk"}) {
+  for (const char* text :
+       {"fwd b4 h32/8 q4096 k4096 d128 bf16 causal-br w1023,0", "fwd b4 h32/8 q4096 k4096 d64 f16 bias=1hqk"}) {
     const std::vector<std::string> own = problems_for(promise_of("sm90/fwd_ranged", text));
     EXPECT_GE(own.size(), 5u) << text;
   }

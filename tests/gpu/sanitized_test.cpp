@@ -60,8 +60,8 @@ std::vector<std::string> problems_of(const Promise& promise) {
   const GpuKernel& kernel = find_gpu_kernel(promise.kernel);
   const DeviceProperties device = with_few_multiprocessors(typical_device("sm_90a"));
   const auto add = [&](const char* shape, const std::string& words) {
-    const std::string text = fmt::format("fwd {} d{}/{} {} {}{}", shape, like.dim_qk, like.dim_v, name_of(like.dtype), words,
-                                         like.has(ATTUNE_KV_READY) ? " overlap kvready" : "");
+    const std::string text = fmt::format("fwd {} d{}/{} {} {}{}", shape, like.dim_qk, like.dim_v, name_of(like.dtype),
+                                         words, like.has(ATTUNE_KV_READY) ? " overlap kvready" : "");
     Problem problem = parse_problem(text);
     problem.device_kind = DeviceKind::cuda;
     if (!kernel.refusal_on(problem, device).empty() || !runs(promise, problem, device)) return;
@@ -69,7 +69,8 @@ std::vector<std::string> problems_of(const Promise& promise) {
   };
   if (promise.kernel == "sm90/fwd_ranged") {
     // What the promise asks for, on shapes of which some have biases and masks that the copy engine takes.
-    for (const char* shape : {"b2 h4/2 q150 k208", "b2 h4/2 q70 k333", "b1 h4/1 q1 k1300", "b4 h8/2 q1 k1300"}) add(shape, lab::own_words_of(like));
+    for (const char* shape : {"b2 h4/2 q150 k208", "b2 h4/2 q70 k333", "b1 h4/1 q1 k1300", "b4 h8/2 q1 k1300"})
+      add(shape, lab::own_words_of(like));
   } else if (promise.kernel == "any/fwd") {
     add(like.seq_q == 1 ? "b2 h4/2 q1 k90" : "b1 h2/1 q70 k90", "");
   } else if (like.causal == Causal::none) {

@@ -80,6 +80,11 @@ constexpr Repeated repeated[] = {
     {"sm90/fwd_small", "fwd b1 h4/4 q64 k3000 d64 f16", 0, ".cluster = 8,"},
     {"sm90/fwd_small", "fwd b1 h4/4 q64 k3000 d64 f16", 0, ".cluster = 16,"},
     {"sm90/fwd_small", "fwd b1 h32/4 q16 k2000 d128 bf16 causal-br", 0, ".cluster = 16,"},
+    {"sm90/fwd_ranged", "fwd b1 h8/8 q700 k700 d128 bf16 causal-br w200,0 sink", 0},
+    {"sm90/fwd_ranged", "fwd b3 h4/2 q500 k500 d64 f16 causal-br var=1200,1200", 0},
+    {"sm90/fwd_ranged", "fwd b2 h8/2 q1 k8000 d128 bf16 used-k", 0},
+    {"sm90/fwd_ranged", "fwd b2 h4/4 q256 k512 d64 f16 bias=1hqk", 0},
+    {"sm90/fwd_ranged", "fwd b1 h4/4 q300 k400 d96 f16 mask=b1qk cap20", 0},
 };
 
 class HopperRepeats : public test::CardTest {
@@ -96,7 +101,7 @@ class HopperRepeats : public test::CardTest {
     if (configs.empty() && device.clusters_of(16) == 0) return;
     ASSERT_FALSE(configs.empty()) << which.problem << " with " << which.having;
     const auto plan = kernel.plan_with(call.problem, own, configs.at(which.config % configs.size()));
-    ASSERT_EQ(plan->workspace_bytes(), 0u);
+    if (plan->workspace_bytes() > 0) call.use_workspace(*driver, plan->workspace_bytes());
 
     const size_t o_bytes = call.o.bytes(), bytes = o_bytes + call.lse.bytes();
     ASSERT_EQ(o_bytes % 16 + bytes % 16, 0u) << "outputs beside each other would not be aligned";
