@@ -18,6 +18,8 @@ struct Shape {
 constexpr Shape shapes[] = {{2, 4, 2, 200, 333}, {1, 2, 1, 1000, 777}, {1, 1, 1, 64, 64},    {3, 2, 2, 129, 2048},
                             {2, 4, 2, 100, 120}, {3, 50, 25, 260, 40}, {3, 50, 25, 260, 150}};
 constexpr Shape few_row_shapes[] = {{2, 4, 2, 1, 77}, {1, 2, 2, 5, 1000}, {3, 1, 1, 8, 64}};
+// So many sequences that each is cut into few parts.
+constexpr Shape many_sequences[] = {{40, 8, 2, 1, 1100}};
 constexpr const char* features[] = {"",     "causal-br", "causal-tl", "w30,10", "cap5",
                                     "sink", "bias=bhqk", "mask=b1qk", "var",    "scale-0.3"};
 std::string text_of(const Shape& shape, const Problem& like, const std::string& feature) {
@@ -53,6 +55,7 @@ std::vector<std::string> problems_like(const Problem& like) {
   add_own(aligned_shapes);
   add_own(shapes);
   add_own(few_row_shapes);
+  add_own(many_sequences);
   return problems;
 }
 

@@ -92,6 +92,13 @@ TEST(KernelChecks, ProblemsAreThoseTheUnitServes) {
   }
 }
 
+TEST(KernelChecks, EveryPromiseHasProblems) {
+  for (const Promise& promise : read_manifest_file(test::repo() + "/kernels/manifest.toml"))
+    if (promise.arch == "sm_90a" && gpu::find_gpu_kernel(promise.kernel).selectable()) {
+      EXPECT_FALSE(problems_for(promise).empty()) << promise.problem << " with " << promise.config;
+    }
+}
+
 // What is shipped may be selected, and what may be selected is held to its evidence below. So no pack carries a kernel
 // that no card has run.
 TEST(KernelChecks, WhatIsShippedMayBeSelected) {
