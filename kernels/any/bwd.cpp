@@ -140,6 +140,9 @@ class Backward final : public gpu::GpuKernel {
   std::string_view name() const override { return "any/bwd"; }
   const Operation& operation() const override { return backward_operation; }
 
+  // No card has run it yet: docs/adding-a-kernel.md says what must pass before this line goes.
+  bool selectable() const override { return false; }
+
   std::string refusal_on(const Problem& problem, const gpu::DeviceProperties& device) const override {
     if (device.capability() < 80) return fmt::format("{} is older than sm_80", device.arch());
     const device::any::Call call = call_of(problem);

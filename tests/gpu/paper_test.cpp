@@ -52,9 +52,22 @@ TEST_F(OnPaper, ConfigurationsAreBestFirst) {
   }
 }
 
-TEST_F(OnPaper, GradientsHaveOneKernel) {
+TEST_F(OnPaper, GradientsRunByNameUntilACardHasRunThem) {
   const Problem problem = on_gpu("bwd b1 h8/8 q512 k512 d64 f16");
-  EXPECT_EQ(select(problem, context, "").chosen, &find_gpu_kernel("any/bwd"));
+  const GpuKernel& kernel = find_gpu_kernel("any/bwd");
+  EXPECT_EQ(select(problem, context, "any/bwd").chosen, &kernel);
+  if (kernel.selectable()) {
+    EXPECT_EQ(select(problem, context, "").chosen, &kernel);
+    return;
+  }
+  try {
+    context.prepare(problem);
+    ADD_FAILURE() << "a kernel took it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status, ATTUNE_UNSUPPORTED);
+    EXPECT_THAT(error.what(), HasSubstr("no kernel computes 'bwd' on this kind of device yet; by name only: any/bwd"));
+  }
+  EXPECT_THAT(context.explain(problem), HasSubstr("kernel: none\nwhy: no kernel computes 'bwd'"));
 }
 
 TEST_F(OnPaper, GradientsFitEveryDevice) {
