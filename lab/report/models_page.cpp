@@ -39,6 +39,10 @@ All are compared with float64 before they are timed, and who is wrong is not. Le
 (`mask=b11k`) are those of a batch as it is served: from a sixteenth of the longest to the longest, which one sequence
 has; padding is on the left of causal calls. [measuring.md](measuring.md#lengths-and-padding) says how they are drawn.
 
+When the record of 19 November 2026 was made, the launches of one call overlapped. They no longer do
+([notebook](notebook.md#2-on-a-card)), which costs calls of several launches (packed, padded, decoding) a microsecond or
+two that these figures do not show yet.
+
 )";
 
 std::string call_text(const std::string& problem) { return problem.substr(problem.find(' ') + 1); }
