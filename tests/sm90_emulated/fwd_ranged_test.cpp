@@ -217,8 +217,8 @@ TEST(EmulatedFwdRanged, FewRows) {
 // The same bits, whatever the order in which tiles are listed and things happen.
 TEST(EmulatedFwdRanged, ListedTilesGiveTheSameBits) {
   for (const char* problem :
-       {"fwd b3 h4/2 q500 k500 d64 f16 causal-br var=1200,1200", "fwd b4 h2/1 q200 k260 d128 bf16 causal-br var=300,500 sink",
-        "fwd b3 h8/2 q1 k2000 d128 bf16 used-k"}) {
+       {"fwd b3 h4/2 q500 k500 d64 f16 causal-br var=1200,1200",
+        "fwd b4 h2/1 q200 k260 d128 bf16 causal-br var=300,500 sink", "fwd b3 h8/2 q1 k2000 d128 bf16 used-k"}) {
     const std::vector<Options> runs = compiled_configurations(kernel, problem, {0, 1, 2, 3, 4, 5, 6, 7});
     ASSERT_GE(runs.size(), 8u) << problem;
     std::string config;
