@@ -2,8 +2,8 @@
 // lengths that live on the device, few rows with keys that are split over CTAs, head dims up to 512 that are multiples
 // of 8 and may differ for values, softcap, sinks, biases, boolean masks, grouped heads.
 //
-// One CTA per SM, or two, computes tiles of 64 query rows for each warpgroup. Beyond 256 columns of O two warpgroups have the
-// same rows and half of the columns each. Warps:
+// One CTA per SM, or two, computes tiles of 64 query rows for each warpgroup. Beyond 256 columns of O two warpgroups
+// have the same rows and half of the columns each. Warps:
 //
 //   producer   warp 0, one lane   K blocks                          registers given away
 //              warp 1, one lane   V blocks
@@ -23,16 +23,16 @@
 // outgrew its range is the block scored again, by the warp alone, and the maximum moved.
 //
 // Shared memory: q[slots], k[stages], v[stages], each tile as panels of 64 columns with the 128-byte swizzle; columns
-// past the head dim are zeros that the copy engine fills in. terms[stages of K] and key_terms[stages of K] are the terms
-// of a block of K (term_stages.cuh). With one slot of Q each 64 rows have barriers of their
-// own. tiles[] are plans.
+// past the head dim are zeros that the copy engine fills in. terms[stages of K] and key_terms[stages of K] are the
+// terms of a block of K (term_stages.cuh). With one slot of Q each 64 rows have barriers of their own. tiles[] are
+// plans.
 //
 //   barrier    arrives                        count                waits
 //   tile_full  warp 3                         1                    every other role
 //   tile_free  consumers, warps 0 to 2        4 x warpgroups + 3   warp 3
 //   q_full     warp 2 + bytes                 1                    consumers, first block of a tile
 //   q_free     one lane per warp              4 x warpgroups       warp 2; see q_parts
-//   k_full     warp 0 + bytes                 1                    consumers; where terms are staged warp 2 arrives, too
+//   k_full     warp 0 + bytes                 1                    consumers. With staged terms warp 2 arrives, too: 2
 //   k_free     one lane per warp              4 x warpgroups       warp 0
 //   v_full     warp 1 + bytes                 1                    consumers
 //   v_free     one lane per warp              4 x warpgroups       warp 1
