@@ -161,6 +161,16 @@ TEST_F(Backward, LargeProblemsAreSampled) {
   }
 }
 
+// As where a device affords the reference of every row and the CPU Ideal's of some: the others cannot be judged.
+TEST_F(Backward, IsJudgedWhereIdealIs) {
+  Checker few(*executor_, *reference_, threads_, {.all_rows_flops = 0x1p40, .sampled_rows = 64, .all_ideal_flops = 0});
+  for (const char* problem : {"bwd b2 h4/2 q200 k333 d64 f32", "bwd b2 h4/2 q200 k333 d64 bf16 scale-0.3"}) {
+    const Outcome outcome = few.check({problem, "", InputKind::rising_max, 1, Storage::dense, std::nullopt});
+    EXPECT_TRUE(outcome.ok()) << failure_text(outcome, outcome.of);
+    for (const Judgement& judgement : outcome.outputs) EXPECT_LT(judgement.rows, judgement.total_rows);
+  }
+}
+
 TEST(BackwardText, PrintsAndParses) {
   for (const char* text :
        {"bwd b1 h8/8 q512 k512 d64 f16 causal-br",
