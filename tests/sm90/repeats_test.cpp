@@ -1,9 +1,10 @@
 // The Hopper kernels give the same bits every time, also while other work comes and goes on the card: which CTAs run
 // where, when data arrives and what lies in the L2 must not show in the result.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <thread>
 
 #include "dispatch/context.hpp"
@@ -89,6 +90,23 @@ constexpr Repeated repeated[] = {
 
 class HopperRepeats : public test::CardTest {
  protected:
+  // What differs of a run's outputs: how many bytes, from where on, and how many of them nobody wrote. "": nothing.
+  static std::string difference(const std::byte* found, const std::vector<std::byte>& first, unsigned char poison) {
+    size_t count = 0, begin = first.size(), end = 0, unwritten = 0, unwritten_first = 0;
+    for (size_t i = 0; i < first.size(); ++i) {
+      if (found[i] == first[i]) continue;
+      ++count;
+      begin = std::min(begin, i);
+      end = i + 1;
+      unwritten += found[i] == std::byte{poison};
+      unwritten_first += first[i] == std::byte{0xff};
+    }
+    if (count == 0) return "";
+    return fmt::format(
+        "{} of {} bytes, between {} and {}; {} of them hold what lay there before, {} did in the first run", count,
+        first.size(), begin, end, unwritten, unwritten_first);
+  }
+
   // Runs batches on the legacy stream, which the stream of the other work does not wait for, and compares every output
   // with the first. What outputs hold before differs from batch to batch: an element nobody writes is no constant.
   void expect_same_bits(const Repeated& which, Context& own) {
@@ -118,7 +136,7 @@ class HopperRepeats : public test::CardTest {
       outputs.download(found);
       if (first.empty()) first.assign(found.begin(), found.begin() + static_cast<ptrdiff_t>(bytes));
       for (int i = 0; i < batch; ++i)
-        ASSERT_EQ(std::memcmp(found.data() + static_cast<size_t>(i) * bytes, first.data(), bytes), 0)
+        ASSERT_EQ(difference(found.data() + static_cast<size_t>(i) * bytes, first, poison), "")
             << which.kernel << " " << which.problem << ": run " << done + i << " differs from the first";
     }
   }
