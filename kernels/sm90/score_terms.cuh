@@ -1,5 +1,6 @@
 // What bias and boolean mask add to the scores of a block: loaded straight into the layout of wgmma's registers while
-// the products are under way. Any strides will do; neighbouring keys that lie side by side are loaded in pairs.
+// the products are under way. Any strides will do; neighbouring keys that lie side by side are loaded in pairs. For
+// what cannot wait in shared memory (term_stages.cuh): can_be_staged in fwd_ranged_variant.cpp has the rule.
 #pragma once
 
 #include "kernels/common/convert.cuh"

@@ -100,7 +100,8 @@ ATTUNE_DEVICE void copy_term_tile_by_lanes(uint8_t* place, const Call& call, con
   }
 }
 
-// Scores of a warp become logits: products times `scale`, and terms. `row` is this thread's first row of the tile.
+// Scores of a warp become logits: products times `scale`, and terms. `place`: the tile of its warpgroup; `keys`: the
+// vector, null if there is none.
 template <Dtype dtype, TermTile tile_terms, int block_n, int columns>
 ATTUNE_DEVICE void add_staged_terms(float (&s)[columns / 2], float scale, const uint8_t* place, const float* keys,
                                     int warp, int lane) {
